@@ -1,0 +1,83 @@
+"""Curation: a model is asked only where edits overlap or contradict each other."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import dspy
+
+from tests.scripted import Shouting, add, edits, exact, examples, reflects
+from tgrpo_dspy import Edit, Experience, ExperienceLibrary, Reflection, TrainingFreeGRPO
+from tgrpo_dspy.records import CompileReport
+from tgrpo_dspy.reflection.curation import clusters, needs_model, render_proposals
+from tgrpo_dspy.testing import Call
+
+COMMAS, NO_COMMAS = "Write every number with thousands commas.", "Write every number without thousands commas."
+
+
+class Torn(Shouting):
+    """Every reflection call proposes the next of its lessons; it answers curation with ``settled``."""
+
+    def __init__(self, *lessons: str, settled: str) -> None:
+        super().__init__()
+        self.lessons, self.settled, self.curations = lessons, settled, 0
+
+    def __call__(self, call: Call) -> Any:
+        if "proposals" in call.fields:
+            self.curations += 1
+            return self.settled
+        if reflects(call):
+            return edits(call, add(self.lessons[(len(self.reflections) - 1) % len(self.lessons)]))
+        return {"answer": call.fields["question"].upper() if call.number % 2 else "no"}
+
+
+def learn(model: Torn) -> CompileReport:
+    optimizer = TrainingFreeGRPO(metric=exact, epochs=1, reflection=Reflection(groups_per_call=1))
+    with dspy.context(lm=model.lm()):
+        optimizer.compile(dspy.Predict("question -> answer"), trainset=examples(3), verbose=False)
+    assert optimizer.report is not None
+    return optimizer.report
+
+
+def test_no_call_where_edits_neither_overlap_nor_contradict() -> None:
+    model = Torn("Write dates as YYYY-MM-DD.", "Be brief and polite.", "Name the currency.", settled="never asked")
+    assert len(learn(model).library) == 3
+    assert model.curations == 0
+
+
+def test_lessons_that_are_equal_are_joined_without_a_call() -> None:
+    model = Torn(COMMAS, settled="never asked")
+    (experience,) = learn(model).library
+    assert (experience.text, experience.proposed, len(experience.evidence)) == (COMMAS, 3, 3)
+    assert model.curations == 0
+
+
+def test_a_contradiction_is_settled_by_one_call() -> None:
+    settled = f"[[ ## edits ## ]]\n{json.dumps([add(NO_COMMAS)])}\n[[ ## completed ## ]]"
+    model = Torn(COMMAS, NO_COMMAS, settled=settled)
+    (experience,) = learn(model).library
+    assert (experience.text, model.curations) == (NO_COMMAS, 1)
+    assert len(experience.evidence) == 3
+
+
+def test_a_curation_that_cannot_be_read_loses_no_edit() -> None:
+    report = learn(Torn(COMMAS, NO_COMMAS, settled="I could not decide."))
+    assert sorted(e.text for e in report.library) == [COMMAS, NO_COMMAS]
+
+
+def test_clusters_join_edits_of_one_experience_and_lessons_that_are_nearly_the_same() -> None:
+    library = ExperienceLibrary((Experience(id="e1", text=COMMAS), Experience(id="e2", text="Be brief.")))
+    proposed = [
+        Edit(operation="ADD", text=NO_COMMAS),
+        Edit(operation="UPDATE", ids=("e1",), text="Group digits by three."),
+        Edit(operation="DELETE", ids=("e2",)),
+        Edit(operation="ADD", text="Name the currency."),
+    ]
+    for order in (proposed, proposed[::-1]):
+        found = clusters(order, library, similarity=85)
+        assert sorted(len(cluster) for cluster in found) == [1, 1, 2]
+        joined = next(cluster for cluster in found if len(cluster) == 2)
+        assert {edit.operation for edit in joined} == {"ADD", "UPDATE"}
+        assert needs_model(joined)
+        assert render_proposals(joined) == (f"ADD (1 time): {NO_COMMAS}\nUPDATE e1 (1 time): Group digits by three.")

@@ -1,0 +1,50 @@
+"""Training-Free GRPO for DSPy: programs that learn short, readable experiences from groups of their own rollouts."""
+
+from tgrpo_dspy.errors import (
+    ConfigurationError,
+    LibraryError,
+    LMUnavailableError,
+    MetricError,
+    ProgramError,
+    TGRPOError,
+)
+from tgrpo_dspy.library import (
+    Edit,
+    Experience,
+    ExperienceLibrary,
+    inject,
+    read_library,
+    strip,
+)
+from tgrpo_dspy.optimizer import TrainingFreeGRPO
+from tgrpo_dspy.records import CompileReport, Evaluation, Failure, Group, Rollout, StepRecord, Usage
+from tgrpo_dspy.settings import LibraryLimits, Reflection, Sampling
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CompileReport",
+    "ConfigurationError",
+    "Edit",
+    "Evaluation",
+    "Experience",
+    "ExperienceLibrary",
+    "Failure",
+    "Group",
+    "LMUnavailableError",
+    "LibraryError",
+    "LibraryLimits",
+    "MetricError",
+    "ProgramError",
+    "Reflection",
+    "Rollout",
+    "Sampling",
+    "StepRecord",
+    "TGRPOError",
+    "TrainingFreeGRPO",
+    "Usage",
+    "__version__",
+    "inject",
+    "read_library",
+    "strip",
+]

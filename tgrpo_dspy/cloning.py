@@ -1,0 +1,57 @@
+"""Copies of a program that leave the original, its signatures and its LMs as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import TypeVar
+
+import dspy
+
+from tgrpo_dspy.errors import ProgramError
+
+ProgramT = TypeVar("ProgramT", bound=dspy.Module)
+
+
+def clone(program: ProgramT, lms: dict[int, dspy.BaseLM] | None = None) -> ProgramT:
+    """A deep copy of a program that shares its LM objects, or has them replaced.
+
+    Args:
+        program: any DSPy module; parts that cannot be copied (locks, clients) are shared, as in ``Module.deepcopy``.
+        lms: replacements by ``id()`` of the original LM. An LM that is not named is shared.
+    """
+    memo = {id(lm): lm for lm in held_lms(program)} | (lms or {})
+    try:
+        return deepcopy(program, dict(memo))
+    except Exception:  # whatever a user's attribute raises when it cannot be copied
+        copied: ProgramT = program.deepcopy()
+        for (_, original), (_, predictor) in zip(program.named_predictors(), copied.named_predictors(), strict=True):
+            predictor.lm = memo.get(id(original.lm), original.lm)
+        return copied
+
+
+def held_lms(program: dspy.Module) -> list[dspy.BaseLM]:
+    """Every LM object the program holds, in its predictors or as an attribute, each once."""
+    found: dict[int, dspy.BaseLM] = {}
+    for _, module in program.named_sub_modules():
+        for value in vars(module).values():
+            found.update((id(item), item) for item in _items(value) if isinstance(item, dspy.BaseLM))
+    return list(found.values())
+
+
+def _items(value: object) -> Iterable[object]:
+    if isinstance(value, list | tuple):
+        return value
+    return value.values() if isinstance(value, dict) else (value,)
+
+
+def require_predictors(program: dspy.Module) -> None:
+    """Raise ``ProgramError`` when the program has no predictor that could carry an experience."""
+    if not isinstance(program, dspy.Module):
+        raise ProgramError(f"student must be a dspy.Module, got {type(program).__name__} {program!r}")
+    if not program.named_predictors():
+        raise ProgramError(
+            f"{type(program).__name__} has no predictor that could carry an experience: named_predictors() is empty. "
+            "Make a dspy.Predict, dspy.ChainOfThought or another DSPy module an attribute of the program "
+            "(submodules that were compiled before are frozen and do not count)."
+        )

@@ -1,0 +1,36 @@
+"""What can go wrong, as one tree.
+
+TGRPOError
+├── ConfigurationError    a setting or an argument cannot work; raised before any LM call (also a ValueError)
+│   └── ProgramError      the student has nothing that could be improved
+├── MetricError           the metric broke its contract, or fails the same way everywhere
+├── LMUnavailableError    the language model fails for good: no key, no credit, or too many failures in a row
+└── LibraryError          a library, an edit of one, or a file of one is not what it should be (also a ValueError)
+
+Catch ``TGRPOError`` for everything this package raises on purpose. A rollout that fails is not an exception:
+it is a record with a ``Failure`` (see ``tgrpo_dspy.records``).
+"""
+
+
+class TGRPOError(Exception):
+    """Base class of every error this package raises on purpose."""
+
+
+class ConfigurationError(TGRPOError, ValueError):
+    """A setting or an argument cannot work. The message names it, its value and what to do."""
+
+
+class ProgramError(ConfigurationError):
+    """The student has no predictor whose instructions could carry an experience."""
+
+
+class MetricError(TGRPOError):
+    """The metric returned something that is not a reward, or raises on every rollout."""
+
+
+class LMUnavailableError(TGRPOError):
+    """The language model cannot be reached, so no rollout could be scored."""
+
+
+class LibraryError(TGRPOError, ValueError):
+    """A library or one of its files is not what it should be."""

@@ -1,0 +1,1 @@
+"""Scoring a program on a validation set."""

@@ -1,0 +1,113 @@
+"""Writing a library into a program's instructions, taking it out, and reading it back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import dspy
+
+from tgrpo_dspy.cloning import ProgramT, clone
+from tgrpo_dspy.errors import LibraryError
+from tgrpo_dspy.library.experience import Experience
+from tgrpo_dspy.library.library import ExperienceLibrary
+
+_OPEN = "<experiences>"
+_CLOSE = "</experiences>"
+_LEAD = "Lessons learned from earlier attempts at this task. Follow every one that applies:"
+_BLOCK = re.compile(rf"\n\n{_OPEN}\n(?P<body>(?:(?!{_OPEN}).)*?)\n{_CLOSE}\Z", re.DOTALL)
+_LINE = re.compile(r"\[(e[1-9][0-9]*)\] (.+)")
+
+
+def render_block(experiences: Iterable[Experience]) -> str:
+    """The delimited block that carries the experiences; empty text when there are none.
+
+    Example:
+        >>> print(render_block([Experience(id="e1", text="Write dates as YYYY-MM-DD.")]))
+        <experiences>
+        Lessons learned from earlier attempts at this task. Follow every one that applies:
+        [e1] Write dates as YYYY-MM-DD.
+        </experiences>
+    """
+    lines = [f"[{e.id}] {e.text}" for e in experiences]
+    return "\n".join([_OPEN, _LEAD, *lines, _CLOSE]) if lines else ""
+
+
+def inject(program: ProgramT, library: ExperienceLibrary) -> ProgramT:
+    """A copy of the program whose predictors carry the library at the end of their instructions.
+
+    A block that is already there is replaced. The program, its signature classes and its LMs are left as they are.
+
+    Raises:
+        LibraryError: when an experience is for a predictor the program does not have.
+    """
+    injected = clone(program)
+    inject_into(injected, library)
+    return injected
+
+
+def inject_into(program: dspy.Module, library: ExperienceLibrary) -> None:
+    """``inject`` in place, for a program that is already a copy."""
+    predictors = program.named_predictors()
+    _check_targets(library, [name for name, _ in predictors])
+    for name, predictor in predictors:
+        block = render_block(library.for_predictor(name))
+        base = without_block(predictor.signature.instructions)
+        _set_instructions(predictor, f"{base}\n\n{block}" if block else base)
+
+
+def strip(program: ProgramT) -> ProgramT:
+    """A copy of the program without any experience block."""
+    return inject(program, ExperienceLibrary())
+
+
+def read_library(program: dspy.Module) -> ExperienceLibrary:
+    """The library that a program carries, read from its instructions.
+
+    An experience found in exactly one of several predictors is for that predictor; every other one is for the whole
+    program. Provenance and counters are not part of the instructions and start anew.
+
+    Raises:
+        LibraryError: when one id stands for two different texts.
+    """
+    found: dict[str, tuple[str, list[str]]] = {}
+    predictors = program.named_predictors()
+    for name, predictor in predictors:
+        for identifier, text in _read_block(predictor.signature.instructions):
+            known, names = found.setdefault(identifier, (text, []))
+            if known != text:
+                raise LibraryError(f"experience {identifier} stands for two texts: {known!r} and {text!r}")
+            names.append(name)
+    return ExperienceLibrary(
+        tuple(
+            Experience(id=i, text=text, target=names[0] if len(names) == 1 < len(predictors) else None)
+            for i, (text, names) in sorted(found.items(), key=lambda item: int(item[0][1:]))
+        )
+    )
+
+
+def _check_targets(library: ExperienceLibrary, names: Sequence[str]) -> None:
+    for experience in library:
+        if experience.target is not None and experience.target not in names:
+            raise LibraryError(
+                f"experience {experience.id} is for predictor {experience.target!r}, "
+                f"but the program has {', '.join(names) or 'no predictor'}"
+            )
+
+
+def without_block(instructions: str) -> str:
+    """The instructions without the experience block at their end."""
+    return _BLOCK.sub("", instructions)
+
+
+def _read_block(instructions: str) -> list[tuple[str, str]]:
+    block = _BLOCK.search(instructions)
+    if block is None:
+        return []
+    return [(m[1], m[2]) for m in map(_LINE.fullmatch, block["body"].split("\n")) if m]
+
+
+def _set_instructions(predictor: dspy.Predict, text: str) -> None:
+    if text != predictor.signature.instructions:
+        # with_instructions makes a new class; assigning .instructions would change the student's.
+        predictor.signature = predictor.signature.with_instructions(text)

@@ -1,0 +1,209 @@
+"""What happened in a run, as plain frozen data without behaviour beyond sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tgrpo_dspy.library.edits import Edit, Refusal
+from tgrpo_dspy.library.experience import Experience
+from tgrpo_dspy.library.library import ExperienceLibrary
+
+Role = Literal["rollout", "metric", "reflection", "evaluation"]
+FailureKind = Literal["parse", "program", "lm", "metric"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """LM calls and tokens.
+
+    Args:
+        calls: calls that the model answered.
+        cached: calls that DSPy's cache answered; they cost nothing and count no tokens.
+        failed: calls that ended in an error after DSPy's own retries.
+        prompt_tokens, completion_tokens: as reported by the provider; 0 where it reports none.
+
+    Example:
+        >>> (Usage(calls=1, prompt_tokens=10) + Usage(calls=2, cached=1)).calls
+        3
+    """
+
+    calls: int = 0
+    cached: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            calls=self.calls + other.calls,
+            cached=self.cached + other.cached,
+            failed=self.failed + other.failed,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a rollout has no prediction, or a prediction no reward.
+
+    ``parse`` (the answer did not have the asked form) and ``program`` (the program or a tool raised) are scored with
+    the failure reward; ``lm`` and ``metric`` say nothing about the program and are left out of every score.
+    """
+
+    kind: FailureKind
+    error: str
+    message: str
+    completion: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One call of one predictor inside a rollout, with its values already rendered as text."""
+
+    predictor: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One run of the program on one example.
+
+    ``reward`` is None when the run says nothing about the program (an LM or metric failure).
+    """
+
+    number: int
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    turns: tuple[Turn, ...] = ()
+    reward: float | None = None
+    feedback: str = ""
+    failure: Failure | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The rollouts of one example within a step.
+
+    Args:
+        key: content hash of the example.
+        inputs, labels: the example's fields, rendered as text.
+    """
+
+    key: str
+    inputs: Mapping[str, str]
+    labels: Mapping[str, str]
+    rollouts: tuple[Rollout, ...]
+
+    @property
+    def rewards(self) -> tuple[float, ...]:
+        """The rewards of the scored rollouts, in order of their numbers."""
+        return tuple(r.reward for r in self.rollouts if r.reward is not None)
+
+    @property
+    def spread(self) -> float:
+        """Best minus worst reward; 0 with fewer than two scored rollouts."""
+        return max(self.rewards) - min(self.rewards) if len(self.rewards) > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """A program's scores on a validation set, one per example; None where the LM or the metric failed."""
+
+    scores: tuple[float | None, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean of the scored examples; 0 when none was scored."""
+        scored = [s for s in self.scores if s is not None]
+        return sum(scored) / len(scored) if scored else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advantage:
+    """What one reflection call made of a few groups.
+
+    Args:
+        text: what set the better rollouts apart from the worse, in words.
+        edits: the changes to the library it proposed; None when no answer could be read, so that the groups are lost.
+        groups: how many groups it saw.
+    """
+
+    text: str
+    edits: tuple[Edit, ...] | None
+    groups: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One step: what was sampled, what was learned, what it was worth.
+
+    Args:
+        step: number of the step, from 1.
+        epoch: number of the epoch, from 1.
+        groups: the groups in batch order.
+        informative: how many of them had spread.
+        advantages: one per reflection call, in batch order, with the edits each proposed.
+        applied, refused, evicted: what became of the edits after curation.
+        before, after: the library the rollouts ran with, and the one the step made.
+        evaluation: score of ``after`` on the validation set, where there is one.
+    """
+
+    step: int
+    epoch: int
+    groups: tuple[Group, ...]
+    informative: int
+    advantages: tuple[Advantage, ...]
+    applied: tuple[Edit, ...]
+    refused: tuple[Refusal, ...]
+    evicted: tuple[Experience, ...]
+    before: ExperienceLibrary
+    after: ExperienceLibrary
+    evaluation: Evaluation | None
+    usage: Mapping[Role, Usage]
+    seconds: float
+
+    @property
+    def proposed(self) -> tuple[Edit, ...]:
+        """Every edit the reflection proposed, before curation."""
+        return tuple(edit for advantage in self.advantages for edit in advantage.edits or ())
+
+    @property
+    def lost(self) -> int:
+        """Informative groups whose reflection never gave a readable answer."""
+        return sum(advantage.groups for advantage in self.advantages if advantage.edits is None)
+
+    @property
+    def rewards(self) -> tuple[tuple[float, ...], ...]:
+        """The rewards of every group, in batch order."""
+        return tuple(group.rewards for group in self.groups)
+
+    @property
+    def mean_reward(self) -> float:
+        """Mean reward of all scored rollouts of the step; 0 when none was scored."""
+        flat = [reward for rewards in self.rewards for reward in rewards]
+        return sum(flat) / len(flat) if flat else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileReport:
+    """What ``compile`` did and what it cost.
+
+    Args:
+        steps: one record per step.
+        student: the student's own score on the validation set, where there is one.
+        library: the library in the compiled program.
+        best_step: step whose library was returned; 0 when that is the student itself.
+        usage: LM calls and tokens by role, over the whole run.
+        seconds: wall time.
+    """
+
+    steps: tuple[StepRecord, ...]
+    student: Evaluation | None
+    library: ExperienceLibrary
+    best_step: int
+    usage: Mapping[Role, Usage]
+    seconds: float

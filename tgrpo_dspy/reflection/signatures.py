@@ -1,0 +1,75 @@
+"""What the reflecting model is asked, and the form of its answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dspy
+from pydantic import BaseModel, Field, field_validator
+
+
+class ProposedEdit(BaseModel):
+    """A change to the lessons."""
+
+    # As a model writes it, and shown to it as a JSON schema, docstring included: kept short and read leniently. The
+    # library decides what is carried out.
+
+    operation: str = "ADD"
+    ids: list[str] = Field(default_factory=list)
+    lesson: str = ""
+    predictor: str = ""
+
+    @field_validator("operation", "lesson", "predictor", mode="before")
+    @classmethod
+    def _text(cls, value: Any) -> str:
+        return "" if value is None else str(value)
+
+    @field_validator("ids", mode="before")
+    @classmethod
+    def _list(cls, value: Any) -> list[str]:
+        if value in (None, ""):
+            return []
+        return [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
+
+
+class FirstLessons(dspy.Signature):
+    """A program tried the same examples several times, and a grader scored every attempt.
+
+    Compare the wrong values with the right ones, and the better attempts with the worse. Then state the rules that all
+    right answers follow, so that the next attempts succeed on examples nobody has seen yet. A rule is one imperative
+    sentence of at most 30 words: it says which field or situation it is about and exactly what to write or do. It
+    never mentions an attempt, an example or one of its values. Write one rule for every kind of mistake.
+    """
+
+    task: str = dspy.InputField(desc="what the program does")
+    attempts: str = dspy.InputField(desc="graded attempts, best first")
+    advantage: str = dspy.OutputField(desc="what sets the better attempts apart")
+    rules: str = dspy.OutputField(desc="one rule a line")
+
+
+class ReviseLessons(dspy.Signature):
+    """A program that was given lessons tried the same examples several times, and a grader scored every attempt.
+
+    Compare the wrong values with the right ones, and the better attempts with the worse. Then edit the lessons, so
+    that the next attempts succeed on examples nobody has seen yet. A lesson is one imperative sentence of at most 30
+    words: it says which field or situation it is about and exactly what to write or do. It never mentions an attempt,
+    an example or one of its values. ADD a lesson for every mistake that no lesson speaks of. UPDATE a lesson that is
+    wrong or too vague to be followed. MERGE lessons that say the same. DELETE a lesson that does harm. KEEP the others.
+    """
+
+    task: str = dspy.InputField(desc="what the program does")
+    lessons: str = dspy.InputField(desc="lessons so far, with their ids")
+    attempts: str = dspy.InputField(desc="graded attempts, best first")
+    advantage: str = dspy.OutputField(desc="what sets the better attempts apart")
+    edits: list[ProposedEdit] = dspy.OutputField(desc="changes to the lessons")
+
+
+class ReconcileEdits(dspy.Signature):
+    """Several changes to a list of lessons overlap or contradict each other. Replace them by the fewest edits that say
+    the same: one lesson for each rule, in one imperative sentence of at most 30 words. Where two proposals contradict
+    each other, keep the one with more support.
+    """
+
+    lessons: str = dspy.InputField(desc="the lessons the proposals are about, with their ids")
+    proposals: str = dspy.InputField(desc="proposed changes, with how often each was proposed")
+    edits: list[ProposedEdit] = dspy.OutputField(desc="the changes to make instead")

@@ -1,0 +1,1 @@
+"""What accompanies a run: accounting and events."""

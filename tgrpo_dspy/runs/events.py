@@ -1,0 +1,102 @@
+"""What happens in a run, told to listeners while it happens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tgrpo_dspy.records import CompileReport, Evaluation, Group, Rollout, StepRecord
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """A run begins; ``program_runs`` is how often the program will run, evaluation included."""
+
+    steps: int
+    program_runs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStarted:
+    """A step begins with ``examples`` groups of ``group_size`` rollouts."""
+
+    step: int
+    examples: int
+    group_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutFinished:
+    """A rollout ended, in an evaluation or while learning."""
+
+    rollout: Rollout
+    evaluation: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFinished:
+    """All rollouts of a group ended."""
+
+    group: Group
+    informative: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReflectionFinished:
+    """A reflection call gave ``edits`` edits, or its groups were lost."""
+
+    edits: int
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """A library was scored on the validation set; ``step`` 0 is the student."""
+
+    step: int
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFinished:
+    """A step ended."""
+
+    record: StepRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished:
+    """The run ended."""
+
+    report: CompileReport
+
+
+Event = (
+    RunStarted
+    | StepStarted
+    | RolloutFinished
+    | GroupFinished
+    | ReflectionFinished
+    | Evaluated
+    | StepFinished
+    | RunFinished
+)
+Listener = Callable[[Event], None]
+
+
+class Announcer:
+    """Hands events to listeners. A listener that raises is reported once in the log and never harms the run."""
+
+    def __init__(self, listeners: Iterable[Listener] = ()) -> None:
+        self._listeners = list(listeners)
+
+    def __call__(self, event: Event) -> None:
+        for listener in list(self._listeners):
+            try:
+                listener(event)
+            except Exception:  # a listener is the user's code; the run is worth more
+                logger.exception("listener %r failed and is not called again", listener)
+                self._listeners.remove(listener)

@@ -1,0 +1,1 @@
+"""Drawing rollouts of a program and scoring them."""

@@ -1,0 +1,111 @@
+"""Places to run in: a bounded number of program runs and LM calls at once, in threads or on the event loop."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import anyio.to_thread
+import dspy
+
+if sys.version_info < (3, 11):
+    from exceptiongroup import BaseExceptionGroup
+
+T = TypeVar("T")
+
+
+class Slots:
+    """``size`` places to run in, shared by lanes; a lane is the runs that belong together, such as one group.
+
+    A free place goes to the waiting run with the smallest ``priority``, then to the lane that holds the fewest places,
+    then to the first lane. So no place stays free while a run waits, and with more lanes than places each place works
+    through one lane after another: equal prompts follow each other on one server slot, which reuses them.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._held: Counter[int] = Counter()
+        self._waiting: dict[tuple[int, int], deque[anyio.Event]] = {}
+        self._threads = anyio.CapacityLimiter(size)
+
+    @asynccontextmanager
+    async def place(self, *, priority: int, lane: int) -> AsyncIterator[None]:
+        """Hold one place for the length of the block."""
+        turn = anyio.Event()
+        self._waiting.setdefault((priority, lane), deque()).append(turn)
+        try:
+            # Let every run that starts now join the queue, so that the choice is made among all of them.
+            await anyio.lowlevel.checkpoint()
+            self._hand_out()
+            await turn.wait()
+        except BaseException:
+            if not turn.is_set():
+                self._leave(priority, lane, turn)
+            raise
+        yield
+        # Not after an error: one that leaves a place ends the run, so nothing new may start.
+        self._release(lane)
+
+    async def call(self, function: Callable[[], Any], *, is_async: bool) -> Any:
+        """Run a function on a place that is already held: in a worker thread, or awaited when it is async."""
+        if is_async:
+            return await function()
+        return await anyio.to_thread.run_sync(function, limiter=self._threads)
+
+    def _hand_out(self) -> None:
+        while self._free and self._waiting:
+            key = min(self._waiting, key=lambda key: (key[0], self._held[key[1]], key[1]))
+            turn = self._waiting[key][0]
+            self._leave(*key, turn)
+            self._free -= 1
+            self._held[key[1]] += 1
+            turn.set()
+
+    def _leave(self, priority: int, lane: int, turn: anyio.Event) -> None:
+        queue = self._waiting[priority, lane]
+        queue.remove(turn)
+        if not queue:
+            del self._waiting[priority, lane]
+
+    def _release(self, lane: int) -> None:
+        self._free += 1
+        self._held[lane] -= 1
+        self._hand_out()
+
+
+def is_async_only(module: dspy.Module) -> bool:
+    """Whether a module can only be awaited: it defines ``aforward`` and no ``forward``."""
+    # Looked up on the class: DSPy warns when ``forward`` is read from an instance.
+    return hasattr(type(module), "aforward") and not hasattr(type(module), "forward") and "forward" not in vars(module)
+
+
+@asynccontextmanager
+async def task_group() -> AsyncIterator[anyio.abc.TaskGroup]:
+    """A task group that raises the first error itself, not a group that wraps it."""
+    try:
+        async with anyio.create_task_group() as tasks:
+            yield tasks
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from error.__cause__
+
+
+async def gather(calls: list[Callable[[], Awaitable[T]]]) -> list[T]:
+    """Run all calls at once; their results in the order of the calls."""
+    results: dict[int, T] = {}
+
+    async def keep(index: int, call: Callable[[], Awaitable[T]]) -> None:
+        results[index] = await call()
+
+    async with task_group() as tasks:
+        for index, call in enumerate(calls):
+            tasks.start_soon(keep, index, call)
+    return [results[index] for index in range(len(calls))]

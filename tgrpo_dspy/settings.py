@@ -1,0 +1,107 @@
+"""Frozen settings objects. Each validates itself once, when it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import dspy
+
+from tgrpo_dspy.errors import ConfigurationError
+
+
+def require(condition: bool, name: str, value: object, rule: str) -> None:
+    """Raise ``ConfigurationError`` naming the setting, its value and the rule it breaks."""
+    if not condition:
+        raise ConfigurationError(f"{name}={value!r} cannot work: {rule}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How the rollouts of a group are drawn and scored.
+
+    Args:
+        temperature: sampling temperature while learning, above 0 (paper: 0.7). Evaluation keeps the user's own.
+            Models that accept no temperature (OpenAI's reasoning models) keep theirs.
+        failure_score: reward of a rollout whose program or answer format failed.
+        min_spread: a group is informative when its best reward exceeds its worst by more than this.
+        max_lm_failures: rollouts in a row that may fail on the LM's side before the run stops.
+
+    Raises:
+        ConfigurationError: when a value is out of range.
+
+    Example:
+        >>> Sampling(temperature=1.0).failure_score
+        0.0
+    """
+
+    temperature: float = 0.7
+    failure_score: float = 0.0
+    min_spread: float = 0.0
+    max_lm_failures: int = 10
+
+    def __post_init__(self) -> None:
+        require(
+            self.temperature > 0,
+            "temperature",
+            self.temperature,
+            "rollouts sampled at temperature 0 are all the same, so no group could teach; use a value above 0",
+        )
+        require(self.min_spread >= 0, "min_spread", self.min_spread, "use 0 or more")
+        require(self.max_lm_failures >= 1, "max_lm_failures", self.max_lm_failures, "use 1 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reflection:
+    """How groups are turned into edits.
+
+    Args:
+        groups_per_call: informative groups shown together in one reflection call, as far as they fit
+            ``max_prompt_tokens``. Several groups that fail alike let a model see the rule behind them; 1 shows every
+            group alone, as in the paper.
+        max_prompt_tokens: bound on the attempts shown in one call (estimated tokens).
+        attempts: how often one call is asked, in all, before its groups count as lost. The last attempt asks in a
+            simpler form.
+        similarity: two lessons this alike (1 to 100, token-sort ratio) are treated as overlapping in curation.
+        advantage: a module of your own instead of ``SemanticAdvantage``: called with ``task``, ``attempts`` and
+            ``lessons``, it returns a prediction with ``advantage`` and ``edits``.
+        curation: a module of your own instead of ``Curation``: called with ``lessons`` and ``proposals``, it returns a
+            prediction with ``edits``.
+
+    Raises:
+        ConfigurationError: when a value is out of range.
+    """
+
+    groups_per_call: int = 8
+    max_prompt_tokens: int = 3000
+    attempts: int = 3
+    similarity: int = 85
+    advantage: dspy.Module | None = None
+    curation: dspy.Module | None = None
+
+    def __post_init__(self) -> None:
+        require(self.groups_per_call >= 1, "groups_per_call", self.groups_per_call, "use 1 or more")
+        require(self.max_prompt_tokens >= 200, "max_prompt_tokens", self.max_prompt_tokens, "use 200 or more")
+        require(self.attempts >= 1, "attempts", self.attempts, "use 1 or more")
+        require(0 < self.similarity <= 100, "similarity", self.similarity, "use a value in 1..100")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryLimits:
+    """What bounds a library.
+
+    Args:
+        words: most words in one experience (paper: 32).
+        experiences: most experiences in the library.
+        tokens: most tokens (estimated) of the block rendered into one predictor's instructions.
+
+    Raises:
+        ConfigurationError: when a value is not positive.
+    """
+
+    words: int = 32
+    experiences: int = 60
+    tokens: int = 2000
+
+    def __post_init__(self) -> None:
+        for name in ("words", "experiences", "tokens"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "use 1 or more")

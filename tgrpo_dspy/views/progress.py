@@ -1,0 +1,78 @@
+"""A progress bar with the time left, on standard error."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tgrpo_dspy.records import StepRecord
+from tgrpo_dspy.runs.events import (
+    Evaluated,
+    Event,
+    ReflectionFinished,
+    RolloutFinished,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+)
+
+_ESTIMATE_FROM_SECONDS = 600.0
+
+
+class ProgressBar:
+    """A listener that shows the runs of the program done and to do, and one line per finished step.
+
+    Without a terminal it prints the lines only.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self._console,
+            speed_estimate_period=_ESTIMATE_FROM_SECONDS,
+            disable=not self._console.is_terminal,
+            transient=True,
+        )
+        self._task = self._bar.add_task("starting", total=None)
+        self._steps = 0
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        if isinstance(event, RunStarted):
+            self._steps = event.steps
+            self._bar.update(self._task, total=event.program_runs, description="scoring the student")
+            self._bar.start()
+        elif isinstance(event, StepStarted):
+            self._bar.update(self._task, description=f"step {event.step}/{self._steps}: rollouts")
+        elif isinstance(event, RolloutFinished):
+            self._bar.advance(self._task)
+        elif isinstance(event, ReflectionFinished):
+            self._bar.update(self._task, description="reflecting")
+        elif isinstance(event, Evaluated) and event.step == 0:
+            self._console.print(f"student: validation score {event.evaluation.mean:.3f}", highlight=False)
+        elif isinstance(event, StepFinished):
+            self._console.print(_line(event.record, self._steps), highlight=False)
+        elif isinstance(event, RunFinished):
+            self.close()
+
+    def close(self) -> None:
+        """Take the bar off the screen; also after an error."""
+        self._bar.stop()
+
+
+def _line(record: StepRecord, steps: int) -> str:
+    score = "" if record.evaluation is None else f", validation score {record.evaluation.mean:.3f}"
+    lost = f", {record.lost} lost" if record.lost else ""
+    return (
+        f"step {record.step}/{steps}: mean reward {record.mean_reward:.3f}, "
+        f"{record.informative} of {len(record.groups)} groups informative{lost}, "
+        f"{len(record.applied)} edits applied, {len(record.refused)} refused, "
+        f"{len(record.after)} experiences{score}, {record.seconds:.0f} s"
+    )

@@ -1,0 +1,57 @@
+"""A run's report as files: JSON with everything, Markdown to read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from tgrpo_dspy.library.edits import Edit
+from tgrpo_dspy.records import CompileReport, Role, StepRecord, Usage
+
+
+def report_to_json(report: CompileReport) -> str:
+    """Everything the report holds, as JSON."""
+    return json.dumps(asdict(report), ensure_ascii=False, indent=1)
+
+
+def report_to_markdown(report: CompileReport) -> str:
+    """What a reader wants of the report: the library, then every step with its scores, edits and cost."""
+    best = f"step {report.best_step}" if report.best_step else "the student itself"
+    lines = [report.library.to_markdown(), "", "# Run", "", f"Returned: {best}. {report.seconds:.0f} s."]
+    if report.student is not None:
+        lines.append(f"Validation score of the student: {report.student.mean:.3f}.")
+    lines += ["", *_usage_table(report.usage)]
+    for step in report.steps:
+        lines += ["", *_step(step)]
+    return "\n".join(lines) + "\n"
+
+
+def _usage_table(usage: Mapping[Role, Usage]) -> list[str]:
+    head = "| role | LM calls | from cache | failed | prompt tokens | completion tokens |"
+    rows = [
+        f"| {role} | {u.calls} | {u.cached} | {u.failed} | {u.prompt_tokens} | {u.completion_tokens} |"
+        for role, u in sorted(usage.items())
+    ]
+    return [head, "|---|---|---|---|---|---|", *rows]
+
+
+def _step(step: StepRecord) -> list[str]:
+    score = "" if step.evaluation is None else f" Validation score {step.evaluation.mean:.3f}."
+    lines = [
+        f"## Step {step.step} (epoch {step.epoch})",
+        "",
+        f"Mean reward {step.mean_reward:.3f}; {step.informative} of {len(step.groups)} groups informative, "
+        f"{step.lost} lost in reflection.{score} {step.seconds:.0f} s.",
+        "",
+    ]
+    lines += [f"- rewards {', '.join(f'{r:.2f}' for r in group.rewards)} ({group.key})" for group in step.groups]
+    lines += ["", f"Proposed {len(step.proposed)} edits, applied {len(step.applied)}, refused {len(step.refused)}."]
+    lines += [f"- {_edit(edit)}" for edit in step.applied]
+    lines += [f"- refused: {_edit(refusal.edit)} ({refusal.reason})" for refusal in step.refused]
+    lines += [f"- dropped for lack of room: {e.id} {e.text}" for e in step.evicted]
+    return lines
+
+
+def _edit(edit: Edit) -> str:
+    return " ".join(part for part in (edit.operation, *edit.ids, edit.text) if part)
