@@ -27,10 +27,21 @@ class PairedDifference:
 
 
 def scores(
-    program: dspy.Module, examples: Sequence[dspy.Example], metric: Callable[..., Any], *, num_threads: int = 4
+    program: dspy.Module,
+    examples: Sequence[dspy.Example],
+    metric: Callable[..., Any],
+    *,
+    num_threads: int,
+    verbose: bool,
 ) -> list[float]:
     """One score per example, by ``dspy.Evaluate`` with the program's own LM settings."""
-    evaluate = dspy.Evaluate(devset=list(examples), metric=metric, num_threads=num_threads, max_errors=len(examples))
+    evaluate = dspy.Evaluate(
+        devset=list(examples),
+        metric=metric,
+        num_threads=num_threads,
+        max_errors=len(examples),
+        display_progress=verbose,
+    )
     return [float(score) for _, _, score in evaluate(program).results]
 
 

@@ -181,8 +181,7 @@ def test_with_a_valset_the_best_step_is_returned_not_the_last() -> None:
 
         def __call__(self, call: Call) -> dict[str, str]:
             if reflects(call):
-                new = call.fields["lessons"] == "none yet"
-                return edits(call, add() if new else {"operation": "DELETE", "ids": ["e1"]})
+                return edits(call, {"operation": "DELETE", "ids": ["e1"]} if "lessons" in call.fields else add())
             question = call.fields["question"]
             right = call.number % 2 == 0 or (RULE in call.system and "val" in question)
             return {"answer": question.upper() if right else question}

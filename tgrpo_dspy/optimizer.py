@@ -40,7 +40,7 @@ from tgrpo_dspy.views.progress import ProgressBar
 T = TypeVar("T")
 
 
-class TrainingFreeGRPO(Teleprompter):  # type: ignore[misc]
+class TrainingFreeGRPO(Teleprompter):
     """Improve a program by lessons distilled from groups of its own rollouts (Training-Free GRPO, arXiv 2510.08191).
 
     For every example of a batch the program runs ``group_size`` times with the current library of experiences in its
@@ -301,5 +301,6 @@ def _run_anywhere(call: Callable[[], Awaitable[T]]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return anyio.run(call)
+    context = copy_context()  # DSPy's settings live in it
     with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(copy_context().run, anyio.run, call).result()
+        return thread.submit(lambda: context.run(anyio.run, call)).result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from pathlib import Path
 from statistics import fmean
 
@@ -21,9 +22,10 @@ from tgrpo_dspy.views.report import report_to_json, report_to_markdown
 def main() -> None:
     """Parse the arguments and run one experiment."""
     args = _arguments()
-    console = Console()
+    console = Console(soft_wrap=True)
     data = splits(args.seed, train=args.train, val=args.val, test=args.test, ood=args.ood)
     _show_task(console, data.train[0])
+    logging.getLogger("dspy.evaluate").setLevel(logging.WARNING)  # its scores come as a table below
     dspy.configure(lm=lm_from_env())
     optimizer = TrainingFreeGRPO(
         metric=field_accuracy,

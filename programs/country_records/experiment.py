@@ -39,7 +39,10 @@ def run(optimizer: TrainingFreeGRPO, splits: Splits, *, few_shot: bool = True, v
         programs["few-shot"] = dspy.LabeledFewShot(k=FEW_SHOT_K).compile(student, trainset=splits.train)
     data = dict(zip(SETS, (splits.test, splits.ood), strict=True))
     table = {
-        name: {label: scores(candidate, examples, field_accuracy) for label, candidate in programs.items()}
+        name: {
+            label: scores(candidate, examples, field_accuracy, num_threads=optimizer.num_threads or 4, verbose=verbose)
+            for label, candidate in programs.items()
+        }
         for name, examples in data.items()
     }
     return Outcome(compiled, optimizer.report, table)

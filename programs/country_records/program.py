@@ -5,7 +5,7 @@ from __future__ import annotations
 import dspy
 
 
-class CountryRecord(dspy.Signature):  # type: ignore[misc]  # dspy ships no types that mypy follows here
+class CountryRecord(dspy.Signature):
     """Fill in the country record from the text."""
 
     text: str = dspy.InputField()

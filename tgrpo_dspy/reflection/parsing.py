@@ -25,7 +25,7 @@ _OPERATIONS: dict[str, Operation] = {
     "DROP": "DELETE",
     "COMBINE": "MERGE",
     "NONE": "KEEP",
-}  # type: ignore[dict-item]
+}
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)]|rule \d+:)\s*", re.IGNORECASE)
 _ID = re.compile(r"e?(\d+)", re.IGNORECASE)
 

@@ -61,7 +61,7 @@ def difference(later: Mapping[Role, Usage], earlier: Mapping[Role, Usage]) -> Ma
     return used
 
 
-class _Meter(UsageTracker):  # type: ignore[misc]
+class _Meter(UsageTracker):
     """DSPy's tracker, which is told of every answered call that was not served from the cache."""
 
     def __init__(self, parent: UsageTracker | None) -> None:
@@ -83,12 +83,10 @@ class _Meter(UsageTracker):  # type: ignore[misc]
     def usage(self) -> Usage:
         ended, failed = self.callback.ended, self.callback.failed
         # A failed call may still have been billed: DSPy then reports its usage although it raised.
-        return Usage(
-            calls=self._answered, cached=max(0, ended - self._answered), failed=failed, **self._tokens
-        )
+        return Usage(calls=self._answered, cached=max(0, ended - self._answered), failed=failed, **self._tokens)
 
 
-class _CallCounter(BaseCallback):  # type: ignore[misc]
+class _CallCounter(BaseCallback):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.ended = 0

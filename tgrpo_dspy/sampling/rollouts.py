@@ -62,6 +62,7 @@ class Sampler:
         self._ledger, self._announce, self._seed = ledger, announce, seed
         self._lm_failures = 0
         self._metric_failures = 0
+        self._metric_has_worked = False
 
     async def group(self, policy: Policy, item: Item, *, size: int, step: int, lane: int) -> Group:
         """``size`` rollouts of one example, each under its own rollout id; ``lane`` is its place in the batch."""
@@ -122,7 +123,7 @@ class Sampler:
             self._count_metric_failure(error, abort_after)
             return replace(rollout, failure=failure_of(error, kind="metric"))
         reward = self._metric.interpret(result)
-        self._metric_failures = -1
+        self._metric_has_worked = True
         return replace(rollout, reward=reward.value, feedback=reward.feedback)
 
     async def _call(self, call: Callable[[], Any], role: Role, *, is_async: bool, **settings: Any) -> Any:
@@ -147,10 +148,8 @@ class Sampler:
             ) from error
 
     def _count_metric_failure(self, error: Exception, abort_after: int) -> None:
-        if self._metric_failures < 0:  # it has worked before
-            return
         self._metric_failures += 1
-        if self._metric_failures >= abort_after:
+        if self._metric_failures >= abort_after and not self._metric_has_worked:
             raise MetricError(
                 f"metric {self._metric.name!r} raised {type(error).__name__} on each of the first "
                 f"{self._metric_failures} predictions: {error}"
