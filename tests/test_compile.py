@@ -21,7 +21,7 @@ from tgrpo_dspy.testing import Call, ScriptedEngine
 def compiled_with(model: Shouting, student: dspy.Module | None = None, **settings: Any) -> tuple[Any, TrainingFreeGRPO]:
     val = settings.pop("valset", None)
     train = settings.pop("trainset", None) or examples(3)
-    optimizer = TrainingFreeGRPO(metric=settings.pop("metric", exact), **{"epochs": 1, **settings})
+    optimizer = TrainingFreeGRPO(metric=settings.pop("metric", exact), **{"epochs": 1, "num_threads": 1, **settings})
     with dspy.context(lm=model.lm()):
         program = student or dspy.Predict("question -> answer")
         return optimizer.compile(program, trainset=train, valset=val, verbose=False), optimizer

@@ -1,10 +1,11 @@
-"""Copies of a program that leave the original, its signatures and its LMs as they are."""
+"""What a program is made of, and copies of it that leave its signatures and LMs as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import TypeVar
+from enum import Enum
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import dspy
 
@@ -55,3 +56,26 @@ def require_predictors(program: dspy.Module) -> None:
             "Make a dspy.Predict, dspy.ChainOfThought or another DSPy module an attribute of the program "
             "(submodules that were compiled before are frozen and do not count)."
         )
+
+
+def choices(program: dspy.Module) -> list[str]:
+    """The values a program's output fields choose from, by a ``Literal`` or an enum in their annotation.
+
+    Example:
+        >>> from typing import Literal
+        >>> class Sort(dspy.Signature):
+        ...     text: str = dspy.InputField()
+        ...     kind: Literal["bill", "letter"] = dspy.OutputField()
+        >>> choices(dspy.Predict(Sort))
+        ['bill', 'letter']
+    """
+    fields = (f for _, predictor in program.named_predictors() for f in predictor.signature.output_fields.values())
+    return [str(value) for field in fields for value in _choices(field.annotation)]
+
+
+def _choices(annotation: Any) -> list[Any]:
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return [member.value for member in annotation]
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [value for part in get_args(annotation) for value in _choices(part)]

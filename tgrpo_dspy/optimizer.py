@@ -16,7 +16,7 @@ import anyio
 import dspy
 from dspy.teleprompt import Teleprompter
 
-from tgrpo_dspy.cloning import ProgramT, require_predictors
+from tgrpo_dspy.cloning import ProgramT, choices, require_predictors
 from tgrpo_dspy.errors import ConfigurationError
 from tgrpo_dspy.learning import Exploration, Learner
 from tgrpo_dspy.library.guards import Guards
@@ -207,7 +207,9 @@ class TrainingFreeGRPO(Teleprompter):
             min_spread=self.sampling.min_spread,
             reflection=self.reflection,
             limits=self.limits,
-            guards=Guards.for_examples((item.inputs, item.labels) for item in train),
+            guards=Guards.for_examples(
+                ((item.inputs, item.labels) for item in train), allowed=[*self.limits.allowed, *choices(student)]
+            ),
             sampler=Sampler(metric=self._metric, sampling=self.sampling, seed=self.seed, **common),
             reflector=Reflector(
                 advantage=self.reflection.advantage or SemanticAdvantage(self.reflection.attempts),

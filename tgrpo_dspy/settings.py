@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import dspy
@@ -61,7 +62,10 @@ class Reflection:
         max_prompt_tokens: bound on the attempts shown in one call (estimated tokens).
         attempts: how often one call is asked, in all, before its groups count as lost. The last attempt asks in a
             simpler form.
-        similarity: two lessons this alike (1 to 100, token-sort ratio) are treated as overlapping in curation.
+        similarity: two lessons this alike (1 to 100, by their words in any order) are treated as overlapping in
+            curation.
+        embed: turns a list of texts into vectors (``dspy.Embedder`` does); lessons whose cosine reaches ``similarity``
+            overlap too. Needs the extra ``embeddings``.
         advantage: a module of your own instead of ``SemanticAdvantage``: called with ``task``, ``attempts`` and
             ``lessons``, it returns a prediction with ``advantage`` and ``edits``.
         curation: a module of your own instead of ``Curation``: called with ``lessons`` and ``proposals``, it returns a
@@ -75,6 +79,7 @@ class Reflection:
     max_prompt_tokens: int = 3000
     attempts: int = 3
     similarity: int = 85
+    embed: Callable[[list[str]], Sequence[Sequence[float]]] | None = None
     advantage: dspy.Module | None = None
     curation: dspy.Module | None = None
 
@@ -93,6 +98,9 @@ class LibraryLimits:
         words: most words in one experience (paper: 32).
         experiences: most experiences in the library.
         tokens: most tokens (estimated) of the block rendered into one predictor's instructions.
+        allowed: values that lessons may name although a training example carries them, such as the labels of a
+            classification task that occur once. Values that two examples share, and those of a ``Literal`` or an enum
+            in the student's signatures, may be named anyway.
 
     Raises:
         ConfigurationError: when a value is not positive.
@@ -101,6 +109,7 @@ class LibraryLimits:
     words: int = 32
     experiences: int = 60
     tokens: int = 2000
+    allowed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("words", "experiences", "tokens"):

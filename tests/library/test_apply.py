@@ -75,7 +75,16 @@ OUTCOMES: dict[str, tuple[list[Edit], dict[str, str], list[str]]] = {
         {**texts(START), "e1": "aaa"},
         ["has a UPDATE"],
     ),
-    "an update to what another one says": ([update("e1", "TWO")], texts(START), ["says what e2 already says"]),
+    "an update to what another one says goes up into the older": (
+        [update("e3", "TWO")],
+        {"e1": "one", "e2": "two"},
+        [],
+    ),
+    "two updates that swap": (
+        [update("e1", "two"), update("e2", "one")],
+        {"e1": "two", "e2": "one", "e3": "three"},
+        [],
+    ),
 }
 
 

@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import dspy
+import pytest
 
 from tests.scripted import Shouting, add, edits, exact, examples, reflects
 from tgrpo_dspy import Edit, Experience, ExperienceLibrary, Reflection, TrainingFreeGRPO
 from tgrpo_dspy.records import CompileReport
-from tgrpo_dspy.reflection.curation import clusters, needs_model, render_proposals
+from tgrpo_dspy.reflection.curation import clusters, parts, render_proposals
 from tgrpo_dspy.testing import Call
 
 COMMAS, NO_COMMAS = "Write every number with thousands commas.", "Write every number without thousands commas."
@@ -33,7 +34,7 @@ class Torn(Shouting):
 
 
 def learn(model: Torn) -> CompileReport:
-    optimizer = TrainingFreeGRPO(metric=exact, epochs=1, reflection=Reflection(groups_per_call=1))
+    optimizer = TrainingFreeGRPO(metric=exact, epochs=1, num_threads=1, reflection=Reflection(groups_per_call=1))
     with dspy.context(lm=model.lm()):
         optimizer.compile(dspy.Predict("question -> answer"), trainset=examples(3), verbose=False)
     assert optimizer.report is not None
@@ -76,8 +77,38 @@ def test_clusters_join_edits_of_one_experience_and_lessons_that_are_nearly_the_s
     ]
     for order in (proposed, proposed[::-1]):
         found = clusters(order, library, similarity=85)
-        assert sorted(len(cluster) for cluster in found) == [1, 1, 2]
-        joined = next(cluster for cluster in found if len(cluster) == 2)
-        assert {edit.operation for edit in joined} == {"ADD", "UPDATE"}
-        assert needs_model(joined)
-        assert render_proposals(joined) == (f"ADD (1 time): {NO_COMMAS}\nUPDATE e1 (1 time): Group digits by three.")
+        assert sorted(len(cluster.edits) for cluster in found) == [1, 1, 2]
+        joined = next(cluster for cluster in found if len(cluster.edits) == 2)
+        assert {edit.operation for edit in joined.edits} == {"ADD", "UPDATE"}
+        assert joined.about == {"e1"}
+        assert joined.needs_model
+        assert render_proposals(joined.edits) == (
+            f"ADD (1 time): {NO_COMMAS}\nUPDATE e1 (1 time): Group digits by three."
+        )
+
+
+def test_a_new_lesson_that_nearly_repeats_an_old_one_needs_the_model_and_one_that_repeats_it_does_not() -> None:
+    library = ExperienceLibrary((Experience(id="e1", text=COMMAS),))
+    (near,) = clusters([Edit(operation="ADD", text=NO_COMMAS)], library, similarity=85)
+    (same,) = clusters([Edit(operation="ADD", text=COMMAS.upper())], library, similarity=85)
+    assert (near.needs_model, same.needs_model) == (True, False)
+
+
+def test_meaning_joins_what_words_do_not() -> None:
+    pytest.importorskip("numpy")
+    proposed = [Edit(operation="ADD", text="Be brief."), Edit(operation="ADD", text="Use few words.")]
+
+    def embed(texts: list[str]) -> list[list[float]]:
+        return [[1.0, 0.1 * len(text)] for text in texts]
+
+    assert len(clusters(proposed, ExperienceLibrary(), similarity=85)) == 2
+    assert len(clusters(proposed, ExperienceLibrary(), similarity=85, embed=embed)) == 1
+
+
+def test_parts_fit_the_prompt_and_lose_nothing() -> None:
+    proposed = [Edit(operation="ADD", text=f"Write rule number {n % 40} of the house style.") for n in range(200)]
+    (cluster,) = clusters(proposed, ExperienceLibrary(), similarity=60)
+    split = parts(cluster, 100)
+    assert len(split) > 3
+    assert all(len(render_proposals(part.edits)) <= 400 for part in split)
+    assert sorted(e.text for part in split for e in part.edits) == sorted(e.text for e in proposed)

@@ -17,7 +17,7 @@ from tgrpo_dspy.views.report import report_to_json, report_to_markdown
 
 
 def run(*listeners: object) -> CompileReport:
-    optimizer = TrainingFreeGRPO(metric=exact, epochs=2, group_size=3, listeners=listeners)  # type: ignore[arg-type]
+    optimizer = TrainingFreeGRPO(metric=exact, epochs=2, group_size=3, num_threads=1, listeners=listeners)  # type: ignore[arg-type]
     with dspy.context(lm=Shouting().lm()):
         optimizer.compile(
             dspy.Predict("question -> answer"), trainset=examples(3), valset=examples(2, "val"), verbose=False

@@ -20,7 +20,8 @@ class Edit:
         operation: what to do.
         text: the new lesson, for ADD, UPDATE and MERGE.
         ids: the experiences it is about, for all but ADD.
-        target: predictor the lesson is for; None: the whole program.
+        target: predictor the lesson is for. None: the whole program, and for UPDATE the target it has; an UPDATE to the
+            empty string makes it a lesson of the whole program.
         evidence: the groups that led to the proposal.
 
     Example:

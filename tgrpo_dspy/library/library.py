@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tgrpo_dspy.errors import LibraryError
-from tgrpo_dspy.library.codec import to_markdown
 from tgrpo_dspy.library.edits import Edit, Refusal
 from tgrpo_dspy.library.experience import Evidence, Experience
 from tgrpo_dspy.library.guards import Guards
@@ -16,12 +15,16 @@ from tgrpo_dspy.settings import LibraryLimits
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The outcome of ``ExperienceLibrary.apply``: the new library and what became of every edit."""
+    """The outcome of ``ExperienceLibrary.apply``: the new library and what became of every edit.
+
+    ``evicted`` had to go for lack of room; ``joined`` came to say what an older experience says, and went up into it.
+    """
 
     library: ExperienceLibrary
     applied: tuple[Edit, ...]
     refused: tuple[Refusal, ...]
     evicted: tuple[Experience, ...]
+    joined: tuple[Experience, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,10 @@ class ExperienceLibrary:
         raise KeyError(identifier)
 
     def to_markdown(self) -> str:
-        """The library as a Markdown list."""
-        return to_markdown(self.experiences)
+        """The library as Markdown; see ``apply_markdown`` for the way back."""
+        from tgrpo_dspy.library.markdown import to_markdown
+
+        return to_markdown(self)
 
     def for_predictor(self, name: str) -> tuple[Experience, ...]:
         """The experiences that the predictor of that name carries: its own and those of the whole program."""
@@ -115,9 +120,26 @@ class _Application:
             else:
                 getattr(self, f"_{edit.operation.lower()}")(edit, count)
                 self.applied.append(edit)
+        joined = self._join_equal()
         kept, evicted = evict(self.current.values(), self.limits)
         library = ExperienceLibrary(kept, self.next_number)
-        return Applied(library, tuple(self.applied), tuple(self.refused), evicted)
+        return Applied(library, tuple(self.applied), tuple(self.refused), evicted, joined)
+
+    def _join_equal(self) -> tuple[Experience, ...]:
+        """Let an experience that came to say what an older one says go up into that one."""
+        joined = []
+        by_content: dict[tuple[str, str | None], str] = {}
+        for experience in sorted(self.current.values(), key=lambda e: e.number):
+            known = by_content.setdefault((experience.text.casefold(), experience.target), experience.id)
+            if known != experience.id:
+                older = self.current[known]
+                self.current[known] = replace(
+                    older,
+                    proposed=older.proposed + experience.proposed,
+                    evidence=_union(older.evidence, experience.evidence),
+                )
+                joined.append(self.current.pop(experience.id))
+        return tuple(joined)
 
     def _reason_against(self, edit: Edit) -> str | None:
         return self._wrong_ids(edit) or self._wrong_text(edit) or self._conflict(edit)
@@ -139,14 +161,7 @@ class _Application:
             return None
         if not edit.text:
             return f"a {edit.operation} needs a text"
-        return self.guards.refuse(edit.text) or too_long(edit.text, self.limits) or self._repeats(edit)
-
-    def _repeats(self, edit: Edit) -> str | None:
-        if edit.operation == "ADD":
-            return None
-        others = (e for e in self.current.values() if e.id not in edit.ids)
-        twin = next((e.id for e in others if e.text.casefold() == edit.text.casefold()), None)
-        return f"says what {twin} already says" if twin else None
+        return self.guards.refuse(edit.text) or too_long(edit.text, self.limits)
 
     def _conflict(self, edit: Edit) -> str | None:
         taken = next((i for i in edit.ids if i in self.claimed), None)
@@ -184,7 +199,7 @@ class _Application:
         self.current[old.id] = replace(
             old,
             text=edit.text,
-            target=edit.target or old.target,
+            target=old.target if edit.target is None else edit.target or None,
             changed=self.step,
             evidence=_union(old.evidence, edit.evidence),
             proposed=old.proposed + count,
@@ -200,7 +215,7 @@ class _Application:
 
     def _add(self, edit: Edit, count: int) -> None:
         same = (e for e in self.current.values() if e.text.casefold() == edit.text.casefold())
-        known = next((e.id for e in same if e.target in (None, edit.target)), None)
+        known = next((e.id for e in same if e.target in (None, edit.target or None)), None)
         if known is not None:
             self._support(known, edit, count)
             return
@@ -209,7 +224,7 @@ class _Application:
         self.current[identifier] = Experience(
             id=identifier,
             text=edit.text,
-            target=edit.target,
+            target=edit.target or None,
             created=self.step,
             changed=self.step,
             evidence=_union(edit.evidence),

@@ -16,12 +16,13 @@ from tgrpo_dspy.library.edits import Edit, Refusal
 from tgrpo_dspy.library.experience import Evidence
 from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.records import Advantage, Group
-from tgrpo_dspy.reflection.curation import clusters, needs_model, render_proposals
+from tgrpo_dspy.reflection.curation import Cluster, clusters, parts, render_proposals
 from tgrpo_dspy.reflection.parsing import to_edits
 from tgrpo_dspy.reflection.trajectory import render_groups, render_library
 from tgrpo_dspy.runs.events import Announcer, ReflectionFinished
 from tgrpo_dspy.runs.usage import UsageLedger
 from tgrpo_dspy.sampling.executor import Slots, gather, is_async_only
+from tgrpo_dspy.sampling.traces import shorten
 from tgrpo_dspy.settings import Reflection
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class Reflector:
         A cluster whose answer cannot be read keeps its own edits.
         """
         edits, refused = self._aimed(edits)
-        groups = clusters(edits, library, similarity=self._settings.similarity)
+        groups = clusters(edits, library, similarity=self._settings.similarity, embed=self._settings.embed)
         settled = await gather([partial(self._settle, cluster, library) for cluster in groups])
         edits, refused_late = self._aimed([edit for cluster in settled for edit in cluster])
         return edits, (*refused, *refused_late)
@@ -89,14 +90,31 @@ class Reflector:
         reason = f"the program has no such predictor, only {', '.join(self._predictors)}"
         return known, tuple(Refusal(edit=edit, reason=reason) for edit in edits if edit not in known)
 
-    async def _settle(self, cluster: list[Edit], library: ExperienceLibrary) -> list[Edit]:
-        if not needs_model(cluster):
-            return cluster
-        about = {identifier for edit in cluster for identifier in edit.ids}
-        lessons = ExperienceLibrary(tuple(e for e in library if e.id in about))
-        answer = await self._ask(self._curation, lessons=render_library(lessons), proposals=render_proposals(cluster))
-        evidence = sorted({e for edit in cluster for e in edit.evidence}, key=lambda e: (e.example, e.rewards))
-        return list(to_edits(answer.edits, evidence)) if answer is not None and answer.edits else cluster
+    async def _settle(self, cluster: Cluster, library: ExperienceLibrary) -> Sequence[Edit]:
+        """Reconcile a cluster: in parts that fit the prompt, then what came out of them, until one part is left."""
+        while cluster.needs_model:
+            split = parts(cluster, self._settings.max_prompt_tokens // 2)
+            settled = await gather([partial(self._reconcile, part, library) for part in split])
+            merged = replace(cluster, edits=tuple(edit for part in settled for edit in part))
+            if len(split) == 1 or merged.different >= cluster.different:
+                return merged.edits
+            cluster = merged
+        return cluster.edits
+
+    async def _reconcile(self, part: Cluster, library: ExperienceLibrary) -> Sequence[Edit]:
+        """The edits to make instead of a part's; the part's own where the answer cannot be read."""
+        if not part.needs_model:
+            return part.edits
+        about = ExperienceLibrary(tuple(e for e in library if e.id in part.about))
+        half = 2 * self._settings.max_prompt_tokens  # characters: four to a token, half of the prompt for each
+        answer = await self._ask(
+            self._curation,
+            lessons=shorten(render_library(about), half),
+            proposals=shorten(render_proposals(part.edits), half),
+        )
+        evidence = sorted({e for edit in part.edits for e in edit.evidence}, key=lambda e: (e.example, e.rewards))
+        settled = to_edits(answer.edits, evidence) if answer is not None else ()
+        return settled or part.edits
 
     async def _ask(self, module: dspy.Module, **inputs: str) -> Any:
         """The module's answer, or None when it gave none that can be read."""

@@ -1,0 +1,105 @@
+"""A library as Markdown, for people: read it, change it, apply it again."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from tgrpo_dspy.errors import LibraryError
+from tgrpo_dspy.library.edits import Edit
+from tgrpo_dspy.library.experience import Experience, clean_text
+from tgrpo_dspy.library.library import Applied, ExperienceLibrary
+from tgrpo_dspy.settings import LibraryLimits
+
+_TITLE = "# Experiences"
+_EMPTY = "None yet."
+_TARGET = re.compile(r"## +(.+)")
+_ITEM = re.compile(r"[-*] +(?:\[(e[1-9][0-9]*)\] +)?(\S.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    id: str | None
+    text: str
+    target: str | None
+    number: int
+
+
+def to_markdown(library: ExperienceLibrary) -> str:
+    """The experiences as a list, those for one predictor under its name.
+
+    Example:
+        >>> print(to_markdown(ExperienceLibrary((Experience(id="e1", text="Write dates as YYYY-MM-DD."),))))
+        # Experiences
+        <BLANKLINE>
+        - [e1] Write dates as YYYY-MM-DD.
+    """
+    by_target: dict[str, list[Experience]] = {}
+    for experience in library:
+        by_target.setdefault(experience.target or "", []).append(experience)
+    lines = [_TITLE]
+    for target, members in sorted(by_target.items()):
+        lines += ["", f"## {target}", ""] if target else [""]
+        lines += [f"- [{e.id}] {e.text}" for e in members]
+    return "\n".join(lines if by_target else [*lines, "", _EMPTY])
+
+
+def edits_in_markdown(text: str, library: ExperienceLibrary) -> tuple[Edit, ...]:
+    """What a person changed: a changed line is an UPDATE, a missing one a DELETE, a line without an id an ADD.
+
+    Raises:
+        LibraryError: for a line that is no list item, heading or continuation, an id that stands twice, or an id the
+            library does not have.
+    """
+    return _edits(_parse(text), library)
+
+
+def apply_markdown(
+    text: str, library: ExperienceLibrary, *, step: int = 0, limits: LibraryLimits | None = None
+) -> Applied:
+    """The library after a person's changes, in the order of the lines; ids and provenance are kept.
+
+    Raises:
+        LibraryError: as ``edits_in_markdown``.
+    """
+    lines = _parse(text)
+    applied = library.apply(_edits(lines, library), step=step, limits=limits)
+    position = {line.id: line.number for line in lines if line.id}
+    new = {(clean_text(line.text).casefold(), line.target): line.number for line in lines if not line.id}
+
+    def place(experience: Experience) -> int:
+        return position.get(experience.id, new.get((experience.text.casefold(), experience.target), len(text)))
+
+    ordered = ExperienceLibrary(tuple(sorted(applied.library, key=place)), applied.library.next_number)
+    return replace(applied, library=ordered)
+
+
+def _edits(lines: list[_Line], library: ExperienceLibrary) -> tuple[Edit, ...]:
+    written = {line.id: line for line in lines if line.id}
+    edits = [Edit(operation="DELETE", ids=(e.id,)) for e in library if e.id not in written]
+    for line in lines:
+        if line.id is None:
+            edits.append(Edit(operation="ADD", text=line.text, target=line.target))
+        elif (library[line.id].text, library[line.id].target) != (clean_text(line.text), line.target):
+            edits.append(Edit(operation="UPDATE", ids=(line.id,), text=line.text, target=line.target or ""))
+    return tuple(edits)
+
+
+def _parse(text: str) -> list[_Line]:
+    lines: list[_Line] = []
+    target: str | None = None
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = raw.rstrip()
+        if not line or line in (_TITLE, _EMPTY):
+            continue
+        if heading := _TARGET.fullmatch(line):
+            target = heading[1]
+        elif item := _ITEM.fullmatch(line):
+            lines.append(_Line(item[1], item[2], target, number))
+        elif line[0] in " \t" and lines:
+            lines[-1] = replace(lines[-1], text=f"{lines[-1].text} {line.strip()}")
+        else:
+            raise LibraryError(
+                f"line {number} of the Markdown is not '- [id] lesson', '- new lesson' or '## predictor': {line!r}"
+            )
+    return lines
