@@ -12,12 +12,18 @@ from tgrpo_dspy.library import (
     Edit,
     Experience,
     ExperienceLibrary,
+    apply_markdown,
+    diff,
     inject,
+    load_library,
     read_library,
+    retarget,
+    save_library,
     strip,
 )
 from tgrpo_dspy.optimizer import TrainingFreeGRPO
 from tgrpo_dspy.records import CompileReport, Evaluation, Failure, Group, Rollout, StepRecord, Usage
+from tgrpo_dspy.reflection.merging import merge
 from tgrpo_dspy.settings import LibraryLimits, Reflection, Sampling
 
 __version__ = "0.1.0"
@@ -44,7 +50,13 @@ __all__ = [
     "TrainingFreeGRPO",
     "Usage",
     "__version__",
+    "apply_markdown",
+    "diff",
     "inject",
+    "load_library",
+    "merge",
     "read_library",
+    "retarget",
+    "save_library",
     "strip",
 ]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-import anyio
 import dspy
 from dspy.teleprompt import Teleprompter
 
@@ -24,20 +20,20 @@ from tgrpo_dspy.library.instructions import inject, read_library, strip
 from tgrpo_dspy.library.library import Applied, ExperienceLibrary
 from tgrpo_dspy.records import CompileReport, Evaluation, Role, StepRecord, Usage
 from tgrpo_dspy.reflection.advantage import SemanticAdvantage
+from tgrpo_dspy.reflection.asking import Asker
 from tgrpo_dspy.reflection.curation import Curation
+from tgrpo_dspy.reflection.curator import Curator
 from tgrpo_dspy.reflection.reflector import Reflector
 from tgrpo_dspy.reflection.trajectory import render_task
 from tgrpo_dspy.runs.events import Announcer, Listener, RunFinished, RunStarted, StepFinished
 from tgrpo_dspy.runs.usage import UsageLedger, difference
 from tgrpo_dspy.sampling.batches import batches
 from tgrpo_dspy.sampling.examples import Item, items_of
-from tgrpo_dspy.sampling.executor import Slots
+from tgrpo_dspy.sampling.executor import Slots, run_anywhere
 from tgrpo_dspy.sampling.rewards import Metric
 from tgrpo_dspy.sampling.rollouts import Sampler
 from tgrpo_dspy.settings import LibraryLimits, Reflection, Sampling, require
 from tgrpo_dspy.views.progress import ProgressBar
-
-T = TypeVar("T")
 
 
 class TrainingFreeGRPO(Teleprompter):
@@ -118,6 +114,7 @@ class TrainingFreeGRPO(Teleprompter):
         trainset: list[dspy.Example],
         teacher: dspy.Module | None = None,
         valset: list[dspy.Example] | None = None,
+        initial_library: ExperienceLibrary | None = None,
         verbose: bool = True,
     ) -> ProgramT:
         """Learn a library for the student and return a copy of it that carries the library in its instructions.
@@ -131,15 +128,25 @@ class TrainingFreeGRPO(Teleprompter):
             teacher: not used by this method; must be None.
             valset: examples on which the student and every new library are scored; the best one is returned, never
                 one that scored below the student. None: the last library is returned, as in the paper.
+            initial_library: where learning starts; None: the library the student carries, if any.
             verbose: show progress on standard error.
 
         Raises:
             ConfigurationError: for a set or a program that cannot work, before any LM call.
             MetricError: when the metric returns no reward, or raises on every rollout.
             LMUnavailableError: when the LM fails for good.
+            LibraryError: when ``initial_library`` has an experience for a predictor the student does not have.
         """
-        return _run_anywhere(
-            partial(self.acompile, student, trainset=trainset, teacher=teacher, valset=valset, verbose=verbose)
+        return run_anywhere(
+            partial(
+                self.acompile,
+                student,
+                trainset=trainset,
+                teacher=teacher,
+                valset=valset,
+                initial_library=initial_library,
+                verbose=verbose,
+            )
         )
 
     async def acompile(
@@ -149,6 +156,7 @@ class TrainingFreeGRPO(Teleprompter):
         trainset: list[dspy.Example],
         teacher: dspy.Module | None = None,
         valset: list[dspy.Example] | None = None,
+        initial_library: ExperienceLibrary | None = None,
         verbose: bool = True,
     ) -> ProgramT:
         """``compile`` for asynchronous code; the same arguments, result and errors."""
@@ -164,11 +172,15 @@ class TrainingFreeGRPO(Teleprompter):
         bar = ProgressBar() if verbose else None
         ledger, announce = UsageLedger(), Announcer([*self.listeners, *([bar] if bar else [])])
         learner = self._learner(student, train, val, ledger, announce)
+        carried = read_library(student)
+        library = carried if initial_library is None else initial_library
+        inject(student, library)  # an experience for a predictor that does not exist is an error before any LM call
         try:
-            library = read_library(student)
             announce(self._run_started(train, val))
-            student_score = await learner.score(library, step=0)
-            best = _Best(library, student_score)
+            student_score = await learner.score(carried, step=0)
+            best = _Best(carried, student_score)
+            if library != carried:
+                best = best.or_better(library, await learner.score(library, step=0), step=0)
             steps: list[StepRecord] = []
             for epoch in range(1, self.epochs + 1):
                 for batch in batches(train, size=self.batch_size, epoch=epoch, seed=self.seed):
@@ -199,7 +211,7 @@ class TrainingFreeGRPO(Teleprompter):
     ) -> Learner:
         """The stages of a step, made for this student."""
         slots = Slots(self.num_threads or dspy.settings.num_threads)
-        common: dict[str, Any] = {"slots": slots, "ledger": ledger, "announce": announce}
+        asker = Asker(self.reflection_lm or _lm_of(student), slots, ledger)
         return Learner(
             student=strip(student),
             val=val,
@@ -210,16 +222,23 @@ class TrainingFreeGRPO(Teleprompter):
             guards=Guards.for_examples(
                 ((item.inputs, item.labels) for item in train), allowed=[*self.limits.allowed, *choices(student)]
             ),
-            sampler=Sampler(metric=self._metric, sampling=self.sampling, seed=self.seed, **common),
+            sampler=Sampler(
+                metric=self._metric,
+                sampling=self.sampling,
+                slots=slots,
+                ledger=ledger,
+                announce=announce,
+                seed=self.seed,
+            ),
             reflector=Reflector(
                 advantage=self.reflection.advantage or SemanticAdvantage(self.reflection.attempts),
-                curation=self.reflection.curation or Curation(),
-                lm=self.reflection_lm or _lm_of(student),
+                curator=Curator(self.reflection.curation or Curation(), asker, self.reflection),
+                asker=asker,
                 task=render_task(student),
                 predictors=[name for name, _ in student.named_predictors()],
                 settings=self.reflection,
                 with_labels=self.use_ground_truth,
-                **common,
+                announce=announce,
             ),
             announce=announce,
         )
@@ -295,14 +314,3 @@ def _lm_of(student: dspy.Module) -> dspy.BaseLM:
             "dspy.configure(lm=dspy.LM('provider/model')) first, or give the program one with program.set_lm(…)"
         )
     return default or next(iter(lms.values()))
-
-
-def _run_anywhere(call: Callable[[], Awaitable[T]]) -> T:
-    """Run async code to its end, in a thread of its own when this one already runs an event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return anyio.run(call)
-    context = copy_context()  # DSPy's settings live in it
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(lambda: context.run(anyio.run, call)).result()

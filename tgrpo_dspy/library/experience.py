@@ -39,7 +39,7 @@ class Experience:
         effect: measured effect on the reward, where it was measured.
 
     Raises:
-        LibraryError: for an id of another form or an empty text.
+        LibraryError: for an id of another form, or a text that is empty, not one line, or not valid Unicode.
     """
 
     id: str
@@ -57,6 +57,8 @@ class Experience:
             raise LibraryError(f"experience id {self.id!r} is not of the form 'e1', 'e2', …")
         if self.text != clean_text(self.text) or not self.text:
             raise LibraryError(f"experience {self.id}: text {self.text!r} must be one non-empty line; use clean_text()")
+        if any("\ud800" <= char <= "\udfff" for char in self.text):
+            raise LibraryError(f"experience {self.id}: text {self.text!r} holds half of a character (a lone surrogate)")
 
     @property
     def number(self) -> int:

@@ -15,7 +15,6 @@ from tgrpo_dspy.library.library import ExperienceLibrary
 _OPEN = "<experiences>"
 _CLOSE = "</experiences>"
 _LEAD = "Lessons learned from earlier attempts at this task. Follow every one that applies:"
-_BLOCK = re.compile(rf"\n\n{_OPEN}\n(?P<body>(?:(?!{_OPEN}).)*?)\n{_CLOSE}\Z", re.DOTALL)
 _LINE = re.compile(r"\[(e[1-9][0-9]*)\] (.+)")
 
 
@@ -97,14 +96,24 @@ def _check_targets(library: ExperienceLibrary, names: Sequence[str]) -> None:
 
 def without_block(instructions: str) -> str:
     """The instructions without the experience block at their end."""
-    return _BLOCK.sub("", instructions)
+    return _split(instructions)[0]
 
 
 def _read_block(instructions: str) -> list[tuple[str, str]]:
-    block = _BLOCK.search(instructions)
-    if block is None:
-        return []
-    return [(m[1], m[2]) for m in map(_LINE.fullmatch, block["body"].split("\n")) if m]
+    return [(m[1], m[2]) for m in map(_LINE.fullmatch, _split(instructions)[1]) if m]
+
+
+def _split(instructions: str) -> tuple[str, list[str]]:
+    """What stands above the block, and the lines between its tags.
+
+    A lesson is one line that begins with its id, so no lesson can look like a tag.
+    """
+    lines = instructions.split("\n")
+    if lines[-1] != _CLOSE or _OPEN not in lines:
+        return instructions, []
+    start = len(lines) - 1 - lines[::-1].index(_OPEN)
+    above = lines[: start - 1] if start and not lines[start - 1] else lines[:start]
+    return "\n".join(above), lines[start + 1 : -1]
 
 
 def _set_instructions(predictor: dspy.Predict, text: str) -> None:

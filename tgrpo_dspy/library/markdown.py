@@ -75,7 +75,16 @@ def apply_markdown(
 
 
 def _edits(lines: list[_Line], library: ExperienceLibrary) -> tuple[Edit, ...]:
-    written = {line.id: line for line in lines if line.id}
+    written: dict[str, _Line] = {}
+    for line in lines:
+        if line.id is not None and line.id in written:
+            raise LibraryError(f"{line.id} stands twice, on lines {written[line.id].number} and {line.number}")
+        if line.id is not None and line.id not in library:
+            raise LibraryError(
+                f"line {line.number}: there is no experience {line.id}; leave the id out to add a lesson"
+            )
+        if line.id is not None:
+            written[line.id] = line
     edits = [Edit(operation="DELETE", ids=(e.id,)) for e in library if e.id not in written]
     for line in lines:
         if line.id is None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import dspy
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+FEWEST_WORDS = 3
 
 
 class ProposedEdit(BaseModel):
@@ -13,23 +16,45 @@ class ProposedEdit(BaseModel):
 
     # As a model writes it, and shown to it as a JSON schema, docstring included: kept short and read leniently. The
     # library decides what is carried out.
-
     operation: str = "ADD"
     ids: list[str] = Field(default_factory=list)
     lesson: str = ""
     predictor: str = ""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _by_any_name(cls, value: Any) -> Any:
+        """Accept a bare lesson, and the names that models use for the keys."""
+        if isinstance(value, str):
+            if len(value.split()) < FEWEST_WORDS:
+                raise ValueError(f"{value!r} is too short to be a lesson")
+            return {"lesson": value}
+        if not isinstance(value, dict):
+            return value
+        given = {str(key).strip().lower(): item for key, item in value.items()}
+        return {
+            name: next((given[key] for key in keys if given.get(key) not in (None, "")), default)
+            for name, keys, default in _KEYS
+        }
+
     @field_validator("operation", "lesson", "predictor", mode="before")
     @classmethod
     def _text(cls, value: Any) -> str:
-        return "" if value is None else str(value)
+        return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
     @field_validator("ids", mode="before")
     @classmethod
     def _list(cls, value: Any) -> list[str]:
-        if value in (None, ""):
-            return []
-        return [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
+        items = value if isinstance(value, list | tuple) else [value]
+        return [part for item in items for part in re.split(r"[\s,;+&]+|\band\b", str(item)) if part]
+
+
+_KEYS: tuple[tuple[str, tuple[str, ...], Any], ...] = (
+    ("operation", ("operation", "op", "action", "type", "edit"), "ADD"),
+    ("ids", ("ids", "id", "lesson_ids", "lesson_id", "experience_id", "targets"), []),
+    ("lesson", ("lesson", "text", "new_lesson", "experience", "rule", "content", "new_text", "description"), ""),
+    ("predictor", ("predictor", "step", "module"), ""),
+)
 
 
 class FirstLessons(dspy.Signature):

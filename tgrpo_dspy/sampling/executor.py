@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 import anyio
@@ -109,3 +112,14 @@ async def gather(calls: list[Callable[[], Awaitable[T]]]) -> list[T]:
         for index, call in enumerate(calls):
             tasks.start_soon(keep, index, call)
     return [results[index] for index in range(len(calls))]
+
+
+def run_anywhere(call: Callable[[], Awaitable[T]]) -> T:
+    """Run async code to its end, in a thread of its own when this one already runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return anyio.run(call)
+    context = copy_context()  # DSPy's settings live in it
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(lambda: context.run(anyio.run, call)).result()
