@@ -11,20 +11,29 @@ from pathlib import Path
 from typing import Any
 
 import dspy
+import pytest
 
 from tests.scripted import RULE, Shouting, add, edits, exact, examples, reflects
-from tgrpo_dspy import Reflection, Sampling, TrainingFreeGRPO, read_library
+from tgrpo_dspy import (
+    Experience,
+    ExperienceLibrary,
+    LibraryError,
+    Reflection,
+    Sampling,
+    TrainingFreeGRPO,
+    read_library,
+)
 from tgrpo_dspy.records import Usage
 from tgrpo_dspy.testing import Call, ScriptedEngine
 
 
 def compiled_with(model: Shouting, student: dspy.Module | None = None, **settings: Any) -> tuple[Any, TrainingFreeGRPO]:
-    val = settings.pop("valset", None)
+    val, start = settings.pop("valset", None), settings.pop("initial_library", None)
     train = settings.pop("trainset", None) or examples(3)
     optimizer = TrainingFreeGRPO(metric=settings.pop("metric", exact), **{"epochs": 1, "num_threads": 1, **settings})
     with dspy.context(lm=model.lm()):
         program = student or dspy.Predict("question -> answer")
-        return optimizer.compile(program, trainset=train, valset=val, verbose=False), optimizer
+        return optimizer.compile(program, trainset=train, valset=val, initial_library=start, verbose=False), optimizer
 
 
 def test_learns_the_rule_and_puts_it_into_a_copy_of_the_student() -> None:
@@ -250,6 +259,37 @@ def test_an_injected_program_goes_on_from_its_library_and_is_not_stacked() -> No
     assert twice.signature.instructions.count("<experiences>") == 1
     assert [(e.id, e.text) for e in read_library(twice)] == [("e1", better)]
     assert optimizer.report is not None and len(optimizer.report.steps[0].before) == 1
+
+
+def test_learning_starts_from_an_initial_library() -> None:
+    start = ExperienceLibrary((Experience(id="e4", text="Be polite."),))
+    compiled, optimizer = compiled_with(Shouting(), initial_library=start)
+    assert optimizer.report is not None
+    assert optimizer.report.steps[0].before == start
+    assert [(e.id, e.text) for e in read_library(compiled)] == [("e4", "Be polite."), ("e5", RULE)]
+
+
+def test_an_initial_library_that_scores_below_the_student_is_not_returned() -> None:
+    class Misled(Shouting):
+        def __call__(self, call: Call) -> dict[str, str]:
+            if reflects(call):
+                return edits(call, *self.proposals)
+            misled = "Whisper." in call.system or call.number % 2
+            return {"answer": call.fields["question"] if misled else call.fields["question"].upper()}
+
+    start = ExperienceLibrary((Experience(id="e1", text="Whisper."),))
+    compiled, optimizer = compiled_with(Misled(), initial_library=start, valset=examples(4, "val"))
+    assert optimizer.report is not None and optimizer.report.best_step == 0
+    assert len(read_library(compiled)) == 0
+
+
+def test_an_initial_library_for_another_program_is_an_error_before_any_call() -> None:
+    model = Shouting()
+    with pytest.raises(LibraryError, match="is for predictor 'answer', but the program has self"):
+        compiled_with(
+            model, initial_library=ExperienceLibrary((Experience(id="e1", text="Be polite.", target="answer"),))
+        )
+    assert model.engine.calls == []
 
 
 def test_report_counts_calls_and_tokens_by_role_as_the_engine_saw_them() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import dspy
 import pytest
 
+from benchmarks.curation import first_proposal, library, unlike_lessons
 from tests.scripted import Shouting, add, edits, exact, examples, reflects
-from tgrpo_dspy import Edit, Experience, ExperienceLibrary, Reflection, TrainingFreeGRPO
+from tgrpo_dspy import Edit, Experience, ExperienceLibrary, LibraryLimits, Reflection, TrainingFreeGRPO, merge
 from tgrpo_dspy.records import CompileReport
 from tgrpo_dspy.reflection.curation import clusters, parts, render_proposals
-from tgrpo_dspy.testing import Call
+from tgrpo_dspy.testing import Call, ScriptedEngine
 
 COMMAS, NO_COMMAS = "Write every number with thousands commas.", "Write every number without thousands commas."
 
@@ -68,7 +69,7 @@ def test_a_curation_that_cannot_be_read_loses_no_edit() -> None:
 
 
 def test_clusters_join_edits_of_one_experience_and_lessons_that_are_nearly_the_same() -> None:
-    library = ExperienceLibrary((Experience(id="e1", text=COMMAS), Experience(id="e2", text="Be brief.")))
+    known = ExperienceLibrary((Experience(id="e1", text=COMMAS), Experience(id="e2", text="Be brief.")))
     proposed = [
         Edit(operation="ADD", text=NO_COMMAS),
         Edit(operation="UPDATE", ids=("e1",), text="Group digits by three."),
@@ -76,7 +77,7 @@ def test_clusters_join_edits_of_one_experience_and_lessons_that_are_nearly_the_s
         Edit(operation="ADD", text="Name the currency."),
     ]
     for order in (proposed, proposed[::-1]):
-        found = clusters(order, library, similarity=85)
+        found = clusters(order, known, similarity=85)
         assert sorted(len(cluster.edits) for cluster in found) == [1, 1, 2]
         joined = next(cluster for cluster in found if len(cluster.edits) == 2)
         assert {edit.operation for edit in joined.edits} == {"ADD", "UPDATE"}
@@ -88,9 +89,9 @@ def test_clusters_join_edits_of_one_experience_and_lessons_that_are_nearly_the_s
 
 
 def test_a_new_lesson_that_nearly_repeats_an_old_one_needs_the_model_and_one_that_repeats_it_does_not() -> None:
-    library = ExperienceLibrary((Experience(id="e1", text=COMMAS),))
-    (near,) = clusters([Edit(operation="ADD", text=NO_COMMAS)], library, similarity=85)
-    (same,) = clusters([Edit(operation="ADD", text=COMMAS.upper())], library, similarity=85)
+    known = ExperienceLibrary((Experience(id="e1", text=COMMAS),))
+    (near,) = clusters([Edit(operation="ADD", text=NO_COMMAS)], known, similarity=85)
+    (same,) = clusters([Edit(operation="ADD", text=COMMAS.upper())], known, similarity=85)
     assert (near.needs_model, same.needs_model) == (True, False)
 
 
@@ -112,3 +113,16 @@ def test_parts_fit_the_prompt_and_lose_nothing() -> None:
     assert len(split) > 3
     assert all(len(render_proposals(part.edits)) <= 400 for part in split)
     assert sorted(e.text for part in split for e in part.edits) == sorted(e.text for e in proposed)
+
+
+def test_two_thousand_edits_against_two_hundred_experiences() -> None:
+    apart, overlapping = unlike_lessons(2000, seed=1), [f"Write the sum of column {n} in full." for n in range(200)]
+    base, limits = library(unlike_lessons(200, seed=0)), LibraryLimits(experiences=10**6, tokens=10**9)
+    engine = ScriptedEngine(first_proposal)
+    settings = Reflection(max_prompt_tokens=600)
+    done = merge(base, library(apart), lm=engine.lm(), limits=limits, reflection=settings)
+    assert (len(done.library), len(engine.calls)) == (2200, 0)
+
+    done = merge(base, library(apart[:1800] + overlapping), lm=engine.lm(), limits=limits, reflection=settings)
+    assert len(done.library) == 200 + 1800 + 1
+    assert engine.calls and all(len(call.fields["proposals"]) <= 4 * 300 for call in engine.calls)

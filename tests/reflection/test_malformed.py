@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import dspy
 import pytest
 
-from tests.reflection.malformed import HEAD, LESSON, Answer, corpus
+from benchmarks.malformed import LESSON, Answer, corpus
 from tests.reflection.test_advantage import Answering, experienced, learn
 
 CORPUS = list(corpus())
@@ -28,9 +25,3 @@ def test_what_a_person_would_read_is_learned_at_the_first_attempt(answer: Answer
     texts, calls = lessons_from(answer)
     assert (LESSON in texts) == answer.readable
     assert calls == 1 if answer.readable else calls >= 1
-
-
-def test_the_head_of_the_corpus_is_what_the_adapter_expects() -> None:
-    good: Any = Answer("good", HEAD + '[{"operation": "ADD", "lesson": "' + LESSON + '"}]', True)
-    with dspy.context(adapter=dspy.ChatAdapter()):
-        assert LESSON in lessons_from(good)[0]

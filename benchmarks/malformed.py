@@ -1,10 +1,22 @@
-"""Reflection answers as models really get them wrong. Each says whether a person would read the lesson from it."""
+"""Reflection answers as models really get them wrong, and how many of their lessons survive.
+
+Each says whether a person would read the lesson from it. ``python -m benchmarks.malformed`` prints a table by kind of
+answer: what the adapter alone parses, and what the reflection module reads.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError
+
+from tgrpo_dspy.reflection import SemanticAdvantage
+from tgrpo_dspy.reflection.parsing import to_edits
+from tgrpo_dspy.reflection.signatures import ReviseLessons
+from tgrpo_dspy.testing import ScriptedEngine
 
 LESSON = "Write the answer in capital letters."
 OTHER = "Mind the house style of the desk."
@@ -16,6 +28,7 @@ END = "\n\n[[ ## completed ## ]]"
 class Answer:
     """A completion; ``readable`` when a person would find LESSON in it."""
 
+    kind: str
     name: str
     text: str
     readable: bool
@@ -102,16 +115,55 @@ def corpus() -> Iterator[Answer]:
     """All answers, each once."""
     for payload, text in PAYLOADS.items():
         for wrapper, wrap in WRAPPERS.items():
-            yield Answer(f"{payload}, {wrapper}", wrap(text), True)
+            yield Answer(wrapper, f"{payload}, {wrapper}", wrap(text), True)
     for damage, harm in DAMAGES.items():
         for payload in ("list", "two in a list", "under a key", "null ids"):
-            yield Answer(f"{payload}, {damage}", HEAD + harm(PAYLOADS[payload]) + END, True)
+            yield Answer("damaged JSON", f"{payload}, {damage}", HEAD + harm(PAYLOADS[payload]) + END, True)
     for name, lines in LINES.items():
         for wrapper in ("in its field", "without any field"):
-            yield Answer(f"{name}, {wrapper}", WRAPPERS[wrapper](lines), True)
+            yield Answer("lines instead of JSON", f"{name}, {wrapper}", WRAPPERS[wrapper](lines), True)
     whole = HEAD + PAYLOADS["two in a list"]
     for cut in range(len(HEAD) + 20, len(whole), 9):
-        yield Answer(f"cut off after {cut} characters", whole[:cut], LESSON in whole[:cut])
+        yield Answer("cut off", f"cut off after {cut} characters", whole[:cut], LESSON in whole[:cut])
     for name, text in HOPELESS.items():
-        yield Answer(f"{name}, in its field", HEAD + text + END, False)
-        yield Answer(f"{name}, alone", text, False)
+        yield Answer("no lesson in it", f"{name}, in its field", HEAD + text + END, False)
+        yield Answer("no lesson in it", f"{name}, alone", text, False)
+
+
+def adapter_alone(answer: Answer) -> bool:
+    """Whether DSPy's chat adapter parses the answer into edits with the lesson."""
+    try:
+        fields = dspy.ChatAdapter().parse(ReviseLessons, answer.text)
+    except AdapterParseError:
+        return False
+    return any(edit.lesson == LESSON for edit in fields["edits"])
+
+
+def module(answer: Answer) -> bool:
+    """Whether the reflection module reads the lesson, asked once."""
+    engine = ScriptedEngine(lambda call: answer.text)
+    with dspy.context(lm=engine.lm(cache=False), adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
+        try:
+            proposed = SemanticAdvantage(attempts=1)(task="task", lessons="e1: Be brief.", attempts="none").edits
+        except AdapterParseError:
+            return False
+    return any(edit.text == LESSON for edit in to_edits(proposed, ()))
+
+
+def main() -> None:
+    """Print the table."""
+    kinds: dict[str, list[Answer]] = {}
+    for answer in corpus():
+        kinds.setdefault(answer.kind, []).append(answer)
+    print("| kind of answer | answers | with a lesson in them | read by the adapter alone | read by the module |")
+    print("|---|---|---|---|---|")
+    rows = [
+        (kind, len(all_), sum(a.readable for a in all_), sum(map(adapter_alone, all_)), sum(map(module, all_)))
+        for kind, all_ in kinds.items()
+    ]
+    for row in [*rows, ("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True)))]:
+        print("| " + " | ".join(map(str, row)) + " |")
+
+
+if __name__ == "__main__":
+    main()
