@@ -8,10 +8,18 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test check format bench clean
 
+# INSTALL=floor takes the lowest versions that pyproject.toml allows, instead of the newest.
+INSTALL ?= newest
+
 $(BIN)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+ifeq ($(INSTALL),floor)
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --resolution lowest-direct --editable '.[dev]'
+else
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+endif
 	touch $@
 
 demo: $(BIN)/.installed

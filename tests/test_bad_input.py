@@ -94,9 +94,11 @@ def test_a_student_that_is_no_program() -> None:
 
 
 @pytest.mark.parametrize("lm", [None, "openai/gpt-4o-mini"])
-def test_no_lm_anywhere(lm: Any) -> None:
+@pytest.mark.parametrize("reflection_lm", [None, Shouting().lm()])
+def test_no_lm_anywhere(lm: Any, reflection_lm: Any) -> None:
+    optimizer = TrainingFreeGRPO(metric=exact, reflection_lm=reflection_lm)
     with dspy.context(lm=lm), pytest.raises(ConfigurationError, match="no LM is configured for predictor self"):
-        TrainingFreeGRPO(metric=exact).compile(student(), trainset=examples(1), verbose=False)
+        optimizer.compile(student(), trainset=examples(1), verbose=False)
 
 
 @pytest.mark.parametrize(

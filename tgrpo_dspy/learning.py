@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import dspy
 
@@ -90,7 +90,7 @@ class Learner:
         proposed = [edit for advantage in advantages for edit in advantage.edits or ()]
         edits, refused = await self.reflector.curate(proposed, library)
         applied = library.apply(edits, step=step, limits=self.limits, guards=self.guards)
-        return Applied(applied.library, applied.applied, (*refused, *applied.refused), applied.evicted)
+        return replace(applied, refused=(*refused, *applied.refused))
 
     async def score(self, library: ExperienceLibrary, step: int) -> Evaluation | None:
         """The library's validation score; None without a validation set. What was scored before is not run again."""

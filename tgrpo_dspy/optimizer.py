@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -122,8 +122,7 @@ class TrainingFreeGRPO(Teleprompter):
         Works inside a running event loop (a notebook) too. ``self.report`` tells afterwards what happened.
 
         Args:
-            student: any DSPy program; never changed. One that already carries a library
-                continues from it.
+            student: any DSPy program; never changed. One that already carries a library goes on from it.
             trainset: examples with ``with_inputs``.
             teacher: not used by this method; must be None.
             valset: examples on which the student and every new library are scored; the best one is returned, never
@@ -182,16 +181,10 @@ class TrainingFreeGRPO(Teleprompter):
             if library != carried:
                 best = best.or_better(library, await learner.score(library, step=0), step=0)
             steps: list[StepRecord] = []
-            for epoch in range(1, self.epochs + 1):
-                for batch in batches(train, size=self.batch_size, epoch=epoch, seed=self.seed):
-                    step, clock = len(steps) + 1, _Clock(ledger)
-                    explored = await learner.explore(batch, library, step)
-                    applied = await learner.improve(explored.advantages, library, step)
-                    evaluation = await learner.score(applied.library, step)
-                    steps.append(_record(step, epoch, explored, library, applied, evaluation, clock))
-                    announce(StepFinished(record=steps[-1]))
-                    library = applied.library
-                    best = best.or_better(library, evaluation, step)
+            async for record in self._steps(learner, library, train, ledger):
+                steps.append(record)
+                announce(StepFinished(record=record))
+                best = best.or_better(record.after, record.evaluation, record.step)
             self.report = CompileReport(
                 steps=tuple(steps),
                 student=student_score,
@@ -206,12 +199,27 @@ class TrainingFreeGRPO(Teleprompter):
                 bar.close()
         return inject(student, best.library)
 
+    async def _steps(
+        self, learner: Learner, library: ExperienceLibrary, train: list[Item], ledger: UsageLedger
+    ) -> AsyncIterator[StepRecord]:
+        """The paper's algorithm: explore a batch, improve the library by what set its better runs apart, go on."""
+        step = 0
+        for epoch in range(1, self.epochs + 1):
+            for batch in batches(train, size=self.batch_size, epoch=epoch, seed=self.seed):
+                step, clock = step + 1, _Clock(ledger)
+                explored = await learner.explore(batch, library, step)
+                applied = await learner.improve(explored.advantages, library, step)
+                evaluation = await learner.score(applied.library, step)
+                yield _record(step, epoch, explored, library, applied, evaluation, clock)
+                library = applied.library
+
     def _learner(
         self, student: dspy.Module, train: list[Item], val: list[Item], ledger: UsageLedger, announce: Announcer
     ) -> Learner:
         """The stages of a step, made for this student."""
         slots = Slots(self.num_threads or dspy.settings.num_threads)
-        asker = Asker(self.reflection_lm or _lm_of(student), slots, ledger)
+        student_lm = _lm_of(student)
+        asker = Asker(self.reflection_lm or student_lm, slots, ledger)
         return Learner(
             student=strip(student),
             val=val,
@@ -295,6 +303,7 @@ def _record(
         applied=applied.applied,
         refused=applied.refused,
         evicted=applied.evicted,
+        joined=applied.joined,
         before=before,
         after=applied.library,
         evaluation=evaluation,

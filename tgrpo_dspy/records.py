@@ -147,7 +147,7 @@ class StepRecord:
         groups: the groups in batch order.
         informative: how many of them had spread.
         advantages: one per reflection call, in batch order, with the edits each proposed.
-        applied, refused, evicted: what became of the edits after curation.
+        applied, refused, evicted, joined: what became of the edits after curation (see ``Applied``).
         before, after: the library the rollouts ran with, and the one the step made.
         evaluation: score of ``after`` on the validation set, where there is one.
     """
@@ -160,6 +160,7 @@ class StepRecord:
     applied: tuple[Edit, ...]
     refused: tuple[Refusal, ...]
     evicted: tuple[Experience, ...]
+    joined: tuple[Experience, ...]
     before: ExperienceLibrary
     after: ExperienceLibrary
     evaluation: Evaluation | None

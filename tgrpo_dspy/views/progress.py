@@ -37,7 +37,6 @@ class ProgressBar:
             TimeRemainingColumn(),
             console=self._console,
             speed_estimate_period=_ESTIMATE_FROM_SECONDS,
-            disable=not self._console.is_terminal,
             transient=True,
         )
         self._task = self._bar.add_task("starting", total=None)
@@ -48,7 +47,8 @@ class ProgressBar:
         if isinstance(event, RunStarted):
             self._steps = event.steps
             self._bar.update(self._task, total=event.program_runs, description="scoring the student")
-            self._bar.start()
+            if self._console.is_terminal:
+                self._bar.start()
         elif isinstance(event, StepStarted):
             self._bar.update(self._task, description=f"step {event.step}/{self._steps}: rollouts")
         elif isinstance(event, RolloutFinished):
@@ -64,7 +64,8 @@ class ProgressBar:
 
     def close(self) -> None:
         """Take the bar off the screen; also after an error."""
-        self._bar.stop()
+        if self._bar.live.is_started:
+            self._bar.stop()
 
 
 def _line(record: StepRecord, steps: int) -> str:

@@ -50,6 +50,7 @@ def _step(step: StepRecord) -> list[str]:
     lines += [f"- {_edit(edit)}" for edit in step.applied]
     lines += [f"- refused: {_edit(refusal.edit)} ({refusal.reason})" for refusal in step.refused]
     lines += [f"- dropped for lack of room: {e.id} {e.text}" for e in step.evicted]
+    lines += [f"- joined with the older experience that says the same: {e.id} {e.text}" for e in step.joined]
     return lines
 
 
