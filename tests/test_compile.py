@@ -304,6 +304,25 @@ def test_report_counts_calls_and_tokens_by_role_as_the_engine_saw_them() -> None
     assert by_step[0] + by_step[1] == usage["rollout"]
 
 
+def test_usage_is_also_told_to_a_tracker_of_the_user_and_counted_in_parallel_workers() -> None:
+    class Twice(dspy.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ask = dspy.Predict("question -> answer")
+
+        def forward(self, question: str) -> dspy.Prediction:
+            pairs = [(self.ask, {"question": question}), (self.ask, {"question": question + "?"})]
+            return dspy.Parallel(num_threads=2, disable_progress_bar=True)(pairs)[0]
+
+    model = Shouting()
+    with dspy.track_usage() as tracker:
+        _, optimizer = compiled_with(model, Twice(), trainset=examples(1), group_size=2)
+    assert optimizer.report is not None
+    assert optimizer.report.usage["rollout"].calls == 4 == len(model.runs)
+    total = tracker.get_total_tokens()["test/scripted"]
+    assert total["prompt_tokens"] == sum(usage.prompt_tokens for usage in optimizer.report.usage.values())
+
+
 def test_compile_works_inside_a_running_event_loop_and_acompile_gives_the_same() -> None:
     async def notebook() -> tuple[str, str]:
         with dspy.context(lm=Shouting().lm()):

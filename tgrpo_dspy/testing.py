@@ -5,22 +5,29 @@ DSPy's own cache, retries, history and usage stay in place; only the answer come
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+from xml.sax.saxutils import escape
 
 import dspy
 from dspy.lm15 import Message, Request, Response
 from dspy.lm15 import Usage as ProviderUsage
 
 _HEADER = re.compile(r"^\[\[ ## (\w+) ## \]\]\s*$", re.MULTILINE)
+_TAG = re.compile(r"<(\w+)>\n(.*?)\n</\1>", re.DOTALL)
+_REQUEST = "Respond with"
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A prompt as the model sees it: the system text, the last user text, and everything as one string."""
+    """A prompt as the model sees it: the system text, the last user text, and everything as one string.
+
+    ``fields`` and ``asks_for`` read the forms of DSPy's chat, JSON and XML adapters.
+    """
 
     system: str
     user: str
@@ -28,18 +35,27 @@ class Call:
     number: int
 
     @property
+    def form(self) -> Literal["chat", "json", "xml"]:
+        """The form in which the answer is asked for."""
+        if f"{_REQUEST} a JSON object" in self.user:
+            return "json"
+        return "xml" if f"{_REQUEST} the corresponding output fields wrapped in XML" in self.user else "chat"
+
+    @property
     def fields(self) -> Mapping[str, str]:
-        """The input fields of the last user message, in ChatAdapter's form."""
-        parts = _HEADER.split(self.user)
-        return {
-            name: value.split("\n\nRespond with")[0].strip()
-            for name, value in zip(parts[1::2], parts[2::2], strict=True)
-        }
+        """The input fields of the last user message."""
+        given = self.user.rsplit(f"\n\n{_REQUEST}", 1)[0]
+        if self.form == "xml":
+            return dict(_TAG.findall(given))
+        parts = _HEADER.split(given)
+        return {name: value.strip() for name, value in zip(parts[1::2], parts[2::2], strict=True)}
 
     @property
     def asks_for(self) -> tuple[str, ...]:
-        """The output fields asked for, in ChatAdapter's form."""
-        return tuple(re.findall(r"`\[\[ ## (\w+) ## \]\]`", self.user.rsplit("Respond with", 1)[-1]))[:-1]
+        """The output fields asked for."""
+        request = self.user.rsplit(_REQUEST, 1)[-1]
+        pattern = {"chat": r"`\[\[ ## (\w+) ## \]\]`", "json": r"`(\w+)`", "xml": r"`<(\w+)>`"}[self.form]
+        return tuple(name for name in re.findall(pattern, request) if name != "completed")
 
 
 class ScriptedEngine:
@@ -47,7 +63,7 @@ class ScriptedEngine:
 
     Args:
         respond: called with a ``Call``; returns the completion as text, or a mapping of output fields that is written
-            in ChatAdapter's form. What it raises is the engine's failure.
+            in the form the call asks for. What it raises is the engine's failure.
 
     Example:
         >>> engine = ScriptedEngine(lambda call: {"answer": call.fields["question"].upper()})
@@ -77,7 +93,7 @@ class ScriptedEngine:
             call = Call(system, texts[-1], "\n".join([system, *texts]), len(self.calls))
             self.calls.append(call)
         answer = self.respond(call)
-        text = answer if isinstance(answer, str) else chat_completion(answer)
+        text = answer if isinstance(answer, str) else completion(answer, call.form)
         usage = ProviderUsage(input_tokens=len(call.text) // 4, output_tokens=len(text) // 4)
         return Response(
             id=None, model="scripted", message=Message.assistant(text or " "), finish_reason="stop", usage=usage
@@ -108,9 +124,19 @@ class _AsyncEngine:
         return cls(ScriptedEngine(_unscripted))
 
 
-def chat_completion(fields: Mapping[str, Any]) -> str:
-    """Output fields in ChatAdapter's form."""
-    parts = [f"[[ ## {name} ## ]]\n{value}" for name, value in fields.items()]
+def completion(fields: Mapping[str, Any], form: Literal["chat", "json", "xml"] = "chat") -> str:
+    """Output fields in the form of one of DSPy's adapters; values that are no text are written as JSON.
+
+    Example:
+        >>> completion({"answer": "42"}, "xml")
+        '<answer>\\n42\\n</answer>'
+    """
+    if form == "json":
+        return json.dumps(dict(fields), ensure_ascii=False)
+    texts = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in fields.items()}
+    if form == "xml":
+        return "\n\n".join(f"<{name}>\n{escape(text)}\n</{name}>" for name, text in texts.items())
+    parts = [f"[[ ## {name} ## ]]\n{text}" for name, text in texts.items()]
     return "\n\n".join([*parts, "[[ ## completed ## ]]"])
 
 

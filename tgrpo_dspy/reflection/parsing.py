@@ -94,7 +94,9 @@ def _from_operation_lines(text: str) -> list[ProposedEdit]:
         match = _OPERATION_LINE.fullmatch(_BULLET.sub("", line))
         if match and (match["ids"] or len(match["lesson"].split()) >= FEWEST_WORDS):
             lesson = match["lesson"].strip().strip("\"'*`")
-            found.append(ProposedEdit(operation=match["operation"], ids=[match["ids"]] if match["ids"] else [], lesson=lesson))
+            found.append(
+                ProposedEdit(operation=match["operation"], ids=[match["ids"]] if match["ids"] else [], lesson=lesson)
+            )
     return found
 
 

@@ -72,6 +72,10 @@ class _Meter(UsageTracker):
         self._tokens = {"prompt_tokens": 0, "completion_tokens": 0}
         self.callback = _CallCounter()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Meter:
+        # dspy.Parallel hands each of its workers a deep copy; the calls of the workers are to be counted here too.
+        return self
+
     def add_usage(self, lm: str, usage_entry: dict[str, Any]) -> None:
         with self._lock:
             self._answered += 1
