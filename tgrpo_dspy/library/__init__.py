@@ -8,7 +8,8 @@ from tgrpo_dspy.library.files import load_library, save_library
 from tgrpo_dspy.library.guards import Guards
 from tgrpo_dspy.library.instructions import inject, read_library, render_block, strip
 from tgrpo_dspy.library.library import Applied, ExperienceLibrary
-from tgrpo_dspy.library.markdown import apply_markdown, edits_in_markdown, to_markdown
+from tgrpo_dspy.library.listing import to_markdown
+from tgrpo_dspy.library.markdown import apply_markdown, edits_in_markdown
 
 __all__ = [
     "Applied",

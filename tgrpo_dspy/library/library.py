@@ -10,6 +10,7 @@ from tgrpo_dspy.library.edits import Edit, Refusal
 from tgrpo_dspy.library.experience import Evidence, Experience
 from tgrpo_dspy.library.guards import Guards
 from tgrpo_dspy.library.limits import evict, too_long
+from tgrpo_dspy.library.listing import to_markdown
 from tgrpo_dspy.settings import LibraryLimits
 
 
@@ -73,9 +74,7 @@ class ExperienceLibrary:
 
     def to_markdown(self) -> str:
         """The library as Markdown; see ``apply_markdown`` for the way back."""
-        from tgrpo_dspy.library.markdown import to_markdown
-
-        return to_markdown(self)
+        return to_markdown(self.experiences)
 
     def for_predictor(self, name: str) -> tuple[Experience, ...]:
         """The experiences that the predictor of that name carries: its own and those of the whole program."""

@@ -1,4 +1,4 @@
-"""A library as Markdown, for people: read it, change it, apply it again."""
+"""What a person changed in a library's Markdown, and the library that follows from it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from tgrpo_dspy.errors import LibraryError
 from tgrpo_dspy.library.edits import Edit
 from tgrpo_dspy.library.experience import Experience, clean_text
 from tgrpo_dspy.library.library import Applied, ExperienceLibrary
+from tgrpo_dspy.library.listing import EMPTY, TITLE
 from tgrpo_dspy.settings import LibraryLimits
 
-_TITLE = "# Experiences"
-_EMPTY = "None yet."
 _TARGET = re.compile(r"## +(.+)")
 _ITEM = re.compile(r"[-*] +(?:\[(e[1-9][0-9]*)\] +)?(\S.*)")
 
@@ -23,25 +22,6 @@ class _Line:
     text: str
     target: str | None
     number: int
-
-
-def to_markdown(library: ExperienceLibrary) -> str:
-    """The experiences as a list, those for one predictor under its name.
-
-    Example:
-        >>> print(to_markdown(ExperienceLibrary((Experience(id="e1", text="Write dates as YYYY-MM-DD."),))))
-        # Experiences
-        <BLANKLINE>
-        - [e1] Write dates as YYYY-MM-DD.
-    """
-    by_target: dict[str, list[Experience]] = {}
-    for experience in library:
-        by_target.setdefault(experience.target or "", []).append(experience)
-    lines = [_TITLE]
-    for target, members in sorted(by_target.items()):
-        lines += ["", f"## {target}", ""] if target else [""]
-        lines += [f"- [{e.id}] {e.text}" for e in members]
-    return "\n".join(lines if by_target else [*lines, "", _EMPTY])
 
 
 def edits_in_markdown(text: str, library: ExperienceLibrary) -> tuple[Edit, ...]:
@@ -99,7 +79,7 @@ def _parse(text: str) -> list[_Line]:
     target: str | None = None
     for number, raw in enumerate(text.split("\n"), start=1):
         line = raw.rstrip()
-        if not line or line in (_TITLE, _EMPTY):
+        if not line or line in (TITLE, EMPTY):
             continue
         if heading := _TARGET.fullmatch(line):
             target = heading[1]
