@@ -106,6 +106,14 @@ def test_operations_reach_the_library_and_refusals_the_report() -> None:
     ]
 
 
+def test_deleting_several_at_once_is_deleting_each() -> None:
+    report = learn(
+        Answering({"advantage": "a", "edits": json.dumps([{"operation": "DELETE", "ids": ["e1", "e2"]}])}),
+        experienced(),
+    )
+    assert (len(report.library), report.steps[0].refused) == (0, ())
+
+
 def test_a_lesson_for_one_of_several_predictors_goes_there_and_an_unknown_one_is_refused() -> None:
     class TwoSteps(dspy.Module):
         def __init__(self) -> None:

@@ -40,24 +40,27 @@ _JSON_COMMENT = re.compile(r"(?m)(?:^|(?<=[\s,{\[]))(?://|#)[^\n]*$|/\*.*?\*/")
 
 
 def to_edits(proposed: Iterable[ProposedEdit], evidence: Sequence[Evidence]) -> tuple[Edit, ...]:
-    """Library edits from a model's edits. One that says nothing (an ADD without a lesson) is left out."""
+    """Library edits from a model's edits.
+
+    An ADD without a lesson says nothing and is left out; a DELETE or KEEP of several experiences is one of each.
+    """
     edits = []
     for item in proposed:
         ids = tuple(f"e{m[1]}" for i in item.ids if (m := _ID.fullmatch(i)))
         operation = _OPERATIONS.get(item.operation.strip().upper(), "ADD")
-        if operation == "ADD":
-            ids = ()
-        if not item.lesson.strip() and not ids:
-            continue
-        edits.append(
-            Edit(
-                operation=operation,
-                text=item.lesson if operation not in ("DELETE", "KEEP") else "",
-                ids=ids,
-                target=item.predictor.strip() or None,
-                evidence=tuple(evidence),
+        if operation in ("DELETE", "KEEP"):
+            each = [(one,) for one in ids] or [()]
+            edits += [Edit(operation=operation, ids=one, evidence=tuple(evidence)) for one in each]
+        elif item.lesson.strip() or (ids and operation != "ADD"):
+            edits.append(
+                Edit(
+                    operation=operation,
+                    text=item.lesson,
+                    ids=() if operation == "ADD" else ids,
+                    target=item.predictor.strip() or None,
+                    evidence=tuple(evidence),
+                )
             )
-        )
     return tuple(edits)
 
 
