@@ -19,7 +19,7 @@ from tgrpo_dspy import TrainingFreeGRPO
 def test_compiles_on_a_real_server_with_a_model_that_hardly_follows_any_form(tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp")
     try:
-        lm = local_lm(SMOLLM2_135M, temperature=0.0, max_tokens=96, num_retries=0)
+        lm = local_lm(SMOLLM2_135M, slots=2, temperature=0.0, max_tokens=96, num_retries=0)
     except ModelFileError as error:
         pytest.skip(f"the model cannot be had here: {error}")
     data = splits(0, train=2, val=1, test=2, ood=2)

@@ -140,13 +140,13 @@ def test_calls_share_one_server(small_model: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "example.org")
-    lm = local_lm(SMOLLM2_135M, slots=2, context=512, max_tokens=8, cache=False)
+    lm = local_lm(SMOLLM2_135M, slots=2, max_tokens=8, cache=False)
     (answer,) = lm("Say hello.")
     assert isinstance(answer, str) and answer.strip()
-    other = local_lm(SMOLLM2_135M, slots=2, context=512)
+    other = local_lm(SMOLLM2_135M, slots=2)
     assert other.kwargs["api_base"] == lm.kwargs["api_base"]
     with pytest.raises(ValueError, match="slots=2, got 3"):
-        local_lm(SMOLLM2_135M, slots=3, context=512)
+        local_lm(SMOLLM2_135M, slots=3)
 
 
 FIRST_PROCESS = """

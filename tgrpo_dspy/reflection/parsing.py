@@ -49,8 +49,8 @@ def to_edits(proposed: Iterable[ProposedEdit], evidence: Sequence[Evidence]) -> 
         ids = tuple(f"e{m[1]}" for i in item.ids if (m := _ID.fullmatch(i)))
         operation = _OPERATIONS.get(item.operation.strip().upper(), "ADD")
         if operation in ("DELETE", "KEEP"):
-            each = [(one,) for one in ids] or [()]
-            edits += [Edit(operation=operation, ids=one, evidence=tuple(evidence)) for one in each]
+            each = [[one] for one in ids] or [[]]
+            edits += [Edit(operation=operation, ids=tuple(one), evidence=tuple(evidence)) for one in each]
         elif item.lesson.strip() or (ids and operation != "ADD"):
             edits.append(
                 Edit(
