@@ -195,6 +195,13 @@ def test_an_illustration_from_training_data_is_cut_off_and_the_rule_stays(text: 
     assert [e.text for e in applied.library] == ["Write dates as YYYY-MM-DD."]
 
 
+def test_the_values_of_a_class_may_be_named_although_one_example_alone_has_one() -> None:
+    labels = ["no", "no", "no", "yes"]
+    guards = Guards.for_examples([({"text": f"text {n}"}, {"dry": v, "code": f"X{n}9"}) for n, v in enumerate(labels)])
+    assert guards.refuse("Write yes or no.") is None
+    assert guards.refuse("Write X39.") == "quotes the training value 'x39'"
+
+
 def test_a_library_refuses_two_experiences_with_one_id() -> None:
     with pytest.raises(LibraryError, match="must be unique"):
         ExperienceLibrary((Experience(id="e1", text="a"), Experience(id="e1", text="b")))

@@ -52,14 +52,16 @@ class Guards:
         """Guards against quoting ``(inputs, labels)`` pairs.
 
         A value or a passage that two or more examples share belongs to the task, not to one example, and may be
-        repeated; so may every value in ``allowed``.
+        repeated; so may the values of a label that takes at most half as many values as there are examples (a class),
+        and every value in ``allowed``.
         """
+        examples = list(examples)
         values: Counter[str] = Counter()
         passages: Counter[tuple[str, ...]] = Counter()
         for inputs, labels in examples:
             values.update({_fold(value) for value in (*inputs.values(), *labels.values())})
             passages.update(set().union(*map(_ngrams, inputs.values())))
-        permitted = {_fold(value) for value in allowed}
+        permitted = {_fold(value) for value in allowed} | _classes(labels for _, labels in examples)
         secrets = {v for v, count in values.items() if count == 1 and len(v) >= _SECRET_LENGTH and v not in permitted}
         return cls(secrets=frozenset(secrets), passages=frozenset(p for p, count in passages.items() if count == 1))
 
@@ -85,6 +87,15 @@ class Guards:
                 return f"quotes the training value {value!r}"
         repeated = next((gram for gram in _ngrams(text) if gram in self.passages), None)
         return f"repeats {' '.join(repeated)!r} from a training input" if repeated else None
+
+
+def _classes(labels: Iterable[Mapping[str, str]]) -> set[str]:
+    """The values of the labels that sort examples into classes."""
+    by_field: dict[str, list[str]] = {}
+    for label in labels:
+        for name, value in label.items():
+            by_field.setdefault(name, []).append(_fold(value))
+    return {v for found in by_field.values() if 2 * len(set(found)) <= len(found) for v in found}
 
 
 def _breaks_prompt(text: str) -> str | None:
