@@ -393,7 +393,8 @@ def test_the_order_of_arrival_changes_nothing() -> None:
             reflection=Reflection(groups_per_call=2, similarity=100),
         )
         assert optimizer.report is not None and len(optimizer.report.library) > 3
-        saved.append((compiled.answer.signature.instructions, optimizer.report.library))
+        advantages = [advantage for step in optimizer.report.steps for advantage in step.advantages]
+        saved.append((compiled.answer.signature.instructions, optimizer.report.library, advantages))
     assert saved[0] == saved[1] == saved[2]
 
 
