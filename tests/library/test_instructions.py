@@ -8,6 +8,7 @@ import dspy
 import pytest
 
 from tgrpo_dspy import Experience, ExperienceLibrary, LibraryError, inject, read_library, strip
+from tgrpo_dspy.library import render_block
 
 LIBRARY = ExperienceLibrary(
     (
@@ -63,15 +64,31 @@ def test_the_instructions_above_the_block_stay_as_they_are(text: str) -> None:
     assert "[e1] Be brief." in prompt
 
 
-def test_the_tool_protocol_of_an_agent_is_kept() -> None:
-    def look(where: str) -> str:
-        """Look somewhere."""
-        return where
+def look(where: str) -> str:
+    """Look somewhere."""
+    return where
 
-    agent = dspy.ReAct("question -> answer", tools=[look])
-    injected = inject(agent, ExperienceLibrary((Experience(id="e1", text="Look first."),)))
-    for name, text in instructions(agent).items():
-        assert instructions(injected)[name].startswith(text)
+
+AGENTS = {
+    "ReAct": lambda: dspy.ReAct("question -> answer", tools=[look]),
+    "ReActV2": lambda: dspy.ReActV2("question -> answer", tools=[look]),
+    "CodeAct": lambda: dspy.CodeAct("question -> answer", tools=[look], interpreter_factory=dspy.LocalInterpreter),
+    "ProgramOfThought": lambda: dspy.ProgramOfThought("question -> answer", interpreter_factory=dspy.LocalInterpreter),
+    "RLM": lambda: dspy.RLM("question -> answer", interpreter_factory=dspy.LocalInterpreter),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("kind", AGENTS)
+def test_the_protocol_of_an_agent_is_kept(kind: str) -> None:
+    agent = AGENTS[kind]()
+    library = ExperienceLibrary((Experience(id="e1", text="Look first."),))
+    before = instructions(agent)
+    injected = inject(agent, library)
+    assert before
+    for name, text in before.items():
+        assert instructions(injected)[name] == f"{text}\n\n{render_block(library)}"
+    assert instructions(strip(injected)) == before == instructions(agent)
 
 
 def test_an_experience_for_a_predictor_that_does_not_exist_is_an_error() -> None:
