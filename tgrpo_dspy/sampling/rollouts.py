@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -39,8 +39,7 @@ class _Run:
     program: dspy.Module
     lm: dspy.BaseLM | None
     role: Role
-    lane: int
-    trace: list[Any]
+    trace: list[Any] = field(default_factory=list)
 
 
 class Sampler:
@@ -69,8 +68,9 @@ class Sampler:
 
         async def draw(number: int) -> Rollout:
             identity = rollout_id(self._seed, step, item.key, number)
-            program, lm = policy.sampled(identity, self._sampling.temperature)
-            rollout = await self._rollout(_Run(program, lm, "rollout", lane, []), item, number, abort_after=size)
+            async with self._slots.place(priority=_PRIORITY, lane=lane):
+                run = _Run(*policy.sampled(identity, self._sampling.temperature), "rollout")
+                rollout = await self._rollout(run, item, number, abort_after=size)
             self._announce(RolloutFinished(rollout=rollout, evaluation=False))
             return rollout
 
@@ -79,26 +79,26 @@ class Sampler:
 
     async def evaluate(self, policy: Policy, item: Item, *, abort_after: int, lane: int) -> Rollout:
         """One run of the policy with the user's own LM settings."""
-        program, lm = policy.as_is()
-        rollout = await self._rollout(_Run(program, lm, "evaluation", lane, []), item, 0, abort_after=abort_after)
+        async with self._slots.place(priority=_PRIORITY, lane=lane):
+            rollout = await self._rollout(_Run(*policy.as_is(), "evaluation"), item, 0, abort_after=abort_after)
         self._announce(RolloutFinished(rollout=rollout, evaluation=True))
         return rollout
 
     async def _rollout(self, run: _Run, item: Item, number: int, *, abort_after: int) -> Rollout:
-        async with self._slots.place(priority=_PRIORITY, lane=run.lane):
-            started = time.monotonic()
-            prediction, failure = await self._predict(run, item)
-            rollout = Rollout(
-                number=number,
-                outputs=outputs_of(prediction) if failure is None else {},
-                turns=turns_of(run.trace, run.program),
-                failure=failure,
-            )
-            if failure is None:
-                rollout = await self._score(rollout, item, prediction, abort_after)
-            elif failure.kind != "lm":
-                rollout = replace(rollout, reward=self._sampling.failure_score)
-            return replace(rollout, seconds=time.monotonic() - started)
+        """Run the program and score the result, on a place that is already held."""
+        started = time.monotonic()
+        prediction, failure = await self._predict(run, item)
+        rollout = Rollout(
+            number=number,
+            outputs=outputs_of(prediction) if failure is None else {},
+            turns=turns_of(run.trace, run.program),
+            failure=failure,
+        )
+        if failure is None:
+            rollout = await self._score(rollout, item, prediction, abort_after)
+        elif failure.kind != "lm":
+            rollout = replace(rollout, reward=self._sampling.failure_score)
+        return replace(rollout, seconds=time.monotonic() - started)
 
     async def _predict(self, run: _Run, item: Item) -> tuple[Any, Failure | None]:
         inputs = item.example.inputs().toDict()
