@@ -45,6 +45,8 @@ PAYLOADS: dict[str, str] = {
     "other keys": json.dumps([{"op": "new", "text": LESSON}]),
     "more keys": json.dumps([{"action": "Insert", "rule": LESSON, "why": "it wins", "confidence": 0.9}]),
     "without operation": json.dumps([{"lesson": LESSON}]),
+    "ids without operation": json.dumps([{"ids": ["e1"], "lesson": LESSON}]),
+    "unknown operation with ids": json.dumps([{"operation": "REWORD", "ids": ["e1"], "lesson": LESSON}]),
     "null ids": json.dumps([{"operation": "ADD", "ids": None, "lesson": LESSON, "predictor": None}]),
     "ids as text": json.dumps([{"operation": "UPDATE", "ids": "e1", "lesson": LESSON}]),
     "ids as number": json.dumps([{"operation": "UPDATE", "id": 1, "lesson": LESSON}]),

@@ -106,6 +106,15 @@ def test_operations_reach_the_library_and_refusals_the_report() -> None:
     ]
 
 
+@pytest.mark.parametrize("operation", [{}, {"operation": "REWORD"}])
+def test_a_lesson_that_names_an_experience_updates_it_also_when_the_operation_is_missing(
+    operation: dict[str, str],
+) -> None:
+    proposal = {**operation, "ids": ["e1"], "lesson": RULE}
+    report = learn(Answering({"advantage": "a", "edits": json.dumps([proposal])}), experienced())
+    assert [(e.id, e.text) for e in report.library] == [("e1", RULE), ("e2", "Be brief.")]
+
+
 def test_deleting_several_at_once_is_deleting_each() -> None:
     report = learn(
         Answering({"advantage": "a", "edits": json.dumps([{"operation": "DELETE", "ids": ["e1", "e2"]}])}),

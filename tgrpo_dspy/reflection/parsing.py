@@ -42,12 +42,13 @@ _JSON_COMMENT = re.compile(r"(?m)(?:^|(?<=[\s,{\[]))(?://|#)[^\n]*$|/\*.*?\*/")
 def to_edits(proposed: Iterable[ProposedEdit], evidence: Sequence[Evidence]) -> tuple[Edit, ...]:
     """Library edits from a model's edits.
 
-    An ADD without a lesson says nothing and is left out; a DELETE or KEEP of several experiences is one of each.
+    An ADD without a lesson says nothing and is left out; a DELETE or KEEP of several experiences is one of each. Where
+    the operation is missing or unknown, a lesson that names experiences is an UPDATE or MERGE of them, never an ADD.
     """
     edits = []
     for item in proposed:
         ids = tuple(f"e{m[1]}" for i in item.ids if (m := _ID.fullmatch(i)))
-        operation = _OPERATIONS.get(item.operation.strip().upper(), "ADD")
+        operation = _OPERATIONS.get(item.operation.strip().upper()) or _meant_by(ids)
         if operation in ("DELETE", "KEEP"):
             each = [[one] for one in ids] or [[]]
             edits += [Edit(operation=operation, ids=tuple(one), evidence=tuple(evidence)) for one in each]
@@ -62,6 +63,12 @@ def to_edits(proposed: Iterable[ProposedEdit], evidence: Sequence[Evidence]) -> 
                 )
             )
     return tuple(edits)
+
+
+def _meant_by(ids: Sequence[str]) -> Operation:
+    if not ids:
+        return "ADD"
+    return "UPDATE" if len(ids) == 1 else "MERGE"
 
 
 def salvage(completion: str) -> list[ProposedEdit]:

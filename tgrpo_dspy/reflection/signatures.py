@@ -50,7 +50,7 @@ class ProposedEdit(BaseModel):
 
 
 _KEYS: tuple[tuple[str, tuple[str, ...], Any], ...] = (
-    ("operation", ("operation", "op", "action", "type", "edit"), "ADD"),
+    ("operation", ("operation", "op", "action", "type", "edit"), ""),
     ("ids", ("ids", "id", "lesson_ids", "lesson_id", "experience_id", "targets"), []),
     ("lesson", ("lesson", "text", "new_lesson", "experience", "rule", "content", "new_text", "description"), ""),
     ("predictor", ("predictor", "step", "module"), ""),
