@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import dspy
 import pytest
+from hypothesis import HealthCheck, settings
+
+# In CI the same examples every time, and no complaint about a slow machine; elsewhere new ones at every run.
+settings.register_profile("ci", derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 
 @pytest.fixture(autouse=True)
