@@ -17,7 +17,7 @@ from tgrpo_dspy.testing import Call
 SIGNATURE = "question -> answer"
 
 
-class Any_(Shouting):
+class Versatile(Shouting):
     """Answers whatever a program asks for; right in half of its answers, and always where the rule is in its prompt."""
 
     def __call__(self, call: Call) -> dict[str, Any]:
@@ -124,7 +124,7 @@ ADAPTERS = {"chat": dspy.ChatAdapter, "json": dspy.JSONAdapter, "xml": dspy.XMLA
 @pytest.mark.parametrize("adapter", ADAPTERS)
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_any_program_with_any_adapter(kind: str, adapter: str) -> None:
-    model, student = Any_(), PROGRAMS[kind]()
+    model, student = Versatile(), PROGRAMS[kind]()
     names = [name for name, _ in student.named_predictors()]
     before = {name: p.signature.instructions for name, p in student.named_predictors()}
     optimizer = TrainingFreeGRPO(metric=lambda g, p: p.answer == g.answer, epochs=2, group_size=3, num_threads=1)
@@ -146,14 +146,14 @@ def test_any_program_with_any_adapter(kind: str, adapter: str) -> None:
 
 def test_a_part_that_was_compiled_before_is_left_alone() -> None:
     optimizer = TrainingFreeGRPO(metric=lambda g, p: p.answer == g.answer, epochs=1, num_threads=1)
-    with dspy.context(lm=Any_().lm()):
+    with dspy.context(lm=Versatile().lm()):
         compiled = optimizer.compile(Frozen(), trainset=examples(2), verbose=False)
     assert RULE in compiled.answer.signature.instructions
     assert RULE not in compiled.before.predict.signature.instructions
 
 
 def test_an_lm_that_the_program_holds_outside_a_predictor_is_sampled_too() -> None:
-    held = Any_()
+    held = Versatile()
 
     class Holding(dspy.Module):
         def __init__(self) -> None:
@@ -165,7 +165,7 @@ def test_an_lm_that_the_program_holds_outside_a_predictor_is_sampled_too() -> No
             with dspy.context(lm=self.strong):
                 return self.answer(question=question)
 
-    model = Any_()
+    model = Versatile()
     optimizer = TrainingFreeGRPO(metric=lambda g, p: p.answer == g.answer, epochs=1, group_size=4, num_threads=1)
     with dspy.context(lm=model.lm()):
         optimizer.compile(Holding(), trainset=examples(1), verbose=False)
