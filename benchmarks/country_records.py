@@ -22,6 +22,7 @@ from programs.country_records.experiment import SETS, Outcome, run
 from programs.country_records.metric import field_accuracy
 from programs.local_lm import lm_from_env, reflection_lm_from_env
 from tgrpo_dspy import TrainingFreeGRPO, __version__
+from tgrpo_dspy.library.files import write_atomically
 
 RESULTS = Path(__file__).parent / "results"
 _SIZES = ("train", "val", "test", "ood", "epochs", "batch_size", "group_size")
@@ -122,9 +123,7 @@ def _mean(scores: list[float]) -> str:
 
 def _write(file: Path, result: dict[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(file)
+    write_atomically(file, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

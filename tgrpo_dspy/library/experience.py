@@ -23,6 +23,11 @@ class Evidence:
     rewards: tuple[float, ...]
 
 
+def join_evidence(*parts: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+    """All evidence, each piece once, in an order that does not depend on where it came from."""
+    return tuple(sorted({item for part in parts for item in part}, key=lambda e: (e.example, e.rewards)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experience:
     """One lesson of the library.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tgrpo_dspy.errors import LibraryError
 from tgrpo_dspy.library.edits import Edit, Refusal
-from tgrpo_dspy.library.experience import Evidence, Experience
+from tgrpo_dspy.library.experience import Experience, join_evidence
 from tgrpo_dspy.library.guards import Guards
 from tgrpo_dspy.library.limits import evict, too_long
 from tgrpo_dspy.library.listing import to_markdown
@@ -135,7 +135,7 @@ class _Application:
                 self.current[known] = replace(
                     older,
                     proposed=older.proposed + experience.proposed,
-                    evidence=_union(older.evidence, experience.evidence),
+                    evidence=join_evidence(older.evidence, experience.evidence),
                 )
                 joined.append(self.current.pop(experience.id))
         return tuple(joined)
@@ -185,7 +185,7 @@ class _Application:
             text=edit.text,
             target=targets.pop() if len(targets) == 1 else None,
             changed=self.step,
-            evidence=_union(*(s.evidence for s in sources), edit.evidence),
+            evidence=join_evidence(*(s.evidence for s in sources), edit.evidence),
             proposed=sum(s.proposed for s in sources) + count,
             effect=None,
         )
@@ -200,7 +200,7 @@ class _Application:
             text=edit.text,
             target=old.target if edit.target is None else edit.target or None,
             changed=self.step,
-            evidence=_union(old.evidence, edit.evidence),
+            evidence=join_evidence(old.evidence, edit.evidence),
             proposed=old.proposed + count,
             effect=old.effect if edit.text == old.text else None,
         )
@@ -226,14 +226,14 @@ class _Application:
             target=edit.target or None,
             created=self.step,
             changed=self.step,
-            evidence=_union(edit.evidence),
+            evidence=join_evidence(edit.evidence),
             proposed=count,
         )
 
     def _support(self, identifier: str, edit: Edit, count: int) -> None:
         old = self.current[identifier]
         self.current[identifier] = replace(
-            old, proposed=old.proposed + count, evidence=_union(old.evidence, edit.evidence)
+            old, proposed=old.proposed + count, evidence=join_evidence(old.evidence, edit.evidence)
         )
 
 
@@ -246,11 +246,7 @@ def _joined(edits: Iterable[Edit]) -> list[tuple[Edit, int]]:
     for edit in edits:
         same.setdefault(edit.content, []).append(edit)
     joined = [
-        (replace(min(group, key=lambda e: e.text), evidence=_union(*(e.evidence for e in group))), len(group))
+        (replace(min(group, key=lambda e: e.text), evidence=join_evidence(*(e.evidence for e in group))), len(group))
         for group in same.values()
     ]
     return sorted(joined, key=lambda pair: (_PRECEDENCE[pair[0].operation], -pair[1], pair[0].content))
-
-
-def _union(*evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
-    return tuple(sorted({item for part in evidence for item in part}, key=lambda e: (e.example, e.rewards)))

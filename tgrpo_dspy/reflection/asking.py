@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import dspy
@@ -37,24 +40,19 @@ class Asker:
             LMUnavailableError: when the LM refuses for good (no key, no credit).
         """
         is_async = is_async_only(module)
-
-        def settings() -> Any:
-            # A program's adapter may be anything; the demonstrations and the retries here are made for this one.
-            return dspy.context(lm=self._lm, adapter=dspy.ChatAdapter(use_json_adapter_fallback=False), trace=[])
-
-        async def awaited() -> Any:
-            with settings(), self._ledger.count("reflection"):
-                return await module.acall(**inputs)
-
-        def threaded() -> Any:
-            with settings(), self._ledger.count("reflection"):
-                return module(**inputs)
-
+        call = partial(module.acall if is_async else module, **inputs)
         async with self._slots.place(priority=_PRIORITY, lane=-1):
             try:
-                return await self._slots.call(awaited if is_async else threaded, is_async=is_async)
+                return await self._slots.call(call, is_async=is_async, within=self._context)
             except (LMAuthError, LMBillingError) as error:
                 raise LMUnavailableError(f"the reflection LM refuses to answer: {error}") from error
             except Exception as error:  # whatever a model or a user's module does, the step goes on without it
                 logger.warning("a reflection was lost: %s: %s", type(error).__name__, error)
                 return None
+
+    @contextmanager
+    def _context(self) -> Iterator[None]:
+        # A program's adapter may be anything; the demonstrations and the retries here are made for this one.
+        adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
+        with dspy.context(lm=self._lm, adapter=adapter, trace=[]), self._ledger.count("reflection"):
+            yield

@@ -9,6 +9,7 @@ from functools import partial
 import dspy
 
 from tgrpo_dspy.library.edits import Edit
+from tgrpo_dspy.library.experience import join_evidence
 from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.reflection.asking import Asker
 from tgrpo_dspy.reflection.curation import Cluster, clusters, parts, render_proposals
@@ -59,6 +60,6 @@ class Curator:
             lessons=shorten(render_library(about), half),
             proposals=shorten(render_proposals(part.edits), half),
         )
-        evidence = sorted({e for edit in part.edits for e in edit.evidence}, key=lambda e: (e.example, e.rewards))
+        evidence = join_evidence(*(edit.evidence for edit in part.edits))
         settled = to_edits(answer.edits, evidence) if answer is not None else ()
         return settled or part.edits

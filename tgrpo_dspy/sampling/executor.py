@@ -7,7 +7,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from contextvars import copy_context
 from typing import Any, TypeVar
 
@@ -55,11 +55,22 @@ class Slots:
         # Not after an error: one that leaves a place ends the run, so nothing new may start.
         self._release(lane)
 
-    async def call(self, function: Callable[[], Any], *, is_async: bool) -> Any:
-        """Run a function on a place that is already held: in a worker thread, or awaited when it is async."""
+    async def call(
+        self, function: Callable[[], Any], *, is_async: bool, within: Callable[[], AbstractContextManager[Any]]
+    ) -> Any:
+        """Run a function on a place that is already held: in a worker thread, or awaited when it is async.
+
+        ``within`` makes the context it runs in; it is entered where the function runs.
+        """
         if is_async:
-            return await function()
-        return await anyio.to_thread.run_sync(function, limiter=self._threads)
+            with within():
+                return await function()
+
+        def threaded() -> Any:
+            with within():
+                return function()
+
+        return await anyio.to_thread.run_sync(threaded, limiter=self._threads)
 
     def _hand_out(self) -> None:
         while self._free and self._waiting:

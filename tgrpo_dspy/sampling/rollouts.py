@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -129,15 +130,12 @@ class Sampler:
     async def _call(self, call: Callable[[], Any], role: Role, *, is_async: bool, **settings: Any) -> Any:
         """Run ``call`` under its own DSPy context, with its LM usage counted for ``role``."""
 
-        async def awaited() -> Any:
+        @contextmanager
+        def within() -> Iterator[None]:
             with dspy.context(**settings), self._ledger.count(role):
-                return await call()
+                yield
 
-        def threaded() -> Any:
-            with dspy.context(**settings), self._ledger.count(role):
-                return call()
-
-        return await self._slots.call(awaited if is_async else threaded, is_async=is_async)
+        return await self._slots.call(call, is_async=is_async, within=within)
 
     def _count_lm_failure(self, error: Exception) -> None:
         self._lm_failures += 1
