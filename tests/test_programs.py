@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -18,13 +19,21 @@ SIGNATURE = "question -> answer"
 
 
 class Versatile(Shouting):
-    """Answers whatever a program asks for; right in half of its answers, and always where the rule is in its prompt."""
+    """Answers whatever a program asks for: with the rule in its prompt always right, without it half of the time.
+
+    It counts by question, so that the order in which calls arrive changes nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: Counter[str] = Counter()
 
     def __call__(self, call: Call) -> dict[str, Any]:
         if reflects(call):
             return edits(call, add())
         question = call.fields.get("question", "")
-        right = RULE in call.system or random.Random(call.number).random() < 0.5
+        self.asked[question] += 1
+        right = RULE in call.system or random.Random(f"{question} {self.asked[question]}").random() < 0.5
         values: dict[str, Any] = {
             "answer": question.upper() if right else question,
             "next_thought": "look it up" if "observation_0" not in call.user else "done",
