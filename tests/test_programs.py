@@ -145,7 +145,7 @@ def test_any_program_with_any_adapter(kind: str, adapter: str) -> None:
     first, second = optimizer.report.steps
     rollouts = [r for step in (first, second) for group in step.groups for r in group.rollouts]
     assert [r.failure for r in rollouts] == [None] * len(rollouts)
-    assert all(r.turns and {t.predictor for t in r.turns} & {*names, "Predict"} for r in rollouts)
+    assert all(r.turns and {t.name for t in r.turns} & {*names, "Predict"} for r in rollouts)
     assert first.informative > 0 and second.mean_reward == 1.0
     assert all(RULE in p.signature.instructions for _, p in compiled.named_predictors())
     assert [name for name, _ in compiled.named_predictors()] == names

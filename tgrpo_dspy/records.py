@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from tgrpo_dspy.library.edits import Edit, Refusal
@@ -11,7 +11,7 @@ from tgrpo_dspy.library.experience import Experience
 from tgrpo_dspy.library.library import ExperienceLibrary
 
 Role = Literal["rollout", "metric", "reflection", "evaluation"]
-FailureKind = Literal["parse", "program", "lm", "metric"]
+FailureKind = Literal["parse", "program", "timeout", "context", "lm", "metric"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,8 @@ class Usage:
         cached: calls that DSPy's cache answered; they cost nothing and count no tokens.
         failed: calls that ended in an error after DSPy's own retries.
         prompt_tokens, completion_tokens: as reported by the provider; 0 where it reports none.
+        cost: US dollars for the calls whose price is known.
+        unpriced: answered calls whose price is not known; their cost is not zero, it is missing.
 
     Example:
         >>> (Usage(calls=1, prompt_tokens=10) + Usage(calls=2, cached=1)).calls
@@ -34,38 +36,55 @@ class Usage:
     failed: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cost: float = 0.0
+    unpriced: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            calls=self.calls + other.calls,
-            cached=self.cached + other.cached,
-            failed=self.failed + other.failed,
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            completion_tokens=self.completion_tokens + other.completion_tokens,
-        )
+        return Usage(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(**{f.name: getattr(self, f.name) - getattr(other, f.name) for f in fields(self)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """Why a rollout has no prediction, or a prediction no reward.
 
-    ``parse`` (the answer did not have the asked form) and ``program`` (the program or a tool raised) are scored with
-    the failure reward; ``lm`` and ``metric`` say nothing about the program and are left out of every score.
+    ``parse`` (the answer did not have the asked form), ``program`` (the program or a tool raised), ``timeout`` (the
+    deadline passed) and ``context`` (a prompt outgrew the LM's context window) are scored with the failure reward;
+    ``lm`` and ``metric`` say nothing about the program and are left out of every score.
+
+    Args:
+        kind: which of them it is.
+        error, message: class and text of the exception.
+        completion: what the LM wrote, where it could not be parsed.
+        missing: the output fields that were not in it.
+        partial: the output fields that were.
     """
 
     kind: FailureKind
     error: str
     message: str
     completion: str = ""
+    missing: tuple[str, ...] = ()
+    partial: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One call of one predictor inside a rollout, with its values already rendered as text."""
+    """One call of a predictor or a tool inside a rollout, with its values already rendered as text.
 
-    predictor: str
+    Args:
+        name: the predictor's name in the program (its class, when the program does not list it), or the tool's name.
+        inputs: input fields or arguments. One that only repeats what the rollout held before is left out.
+        outputs: output fields; of a tool ``observation``, or ``error`` when it raised.
+        kind: what was called.
+    """
+
+    name: str
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
+    kind: Literal["predictor", "tool"] = "predictor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,3 +114,32 @@ class LibraryLimits:
     def __post_init__(self) -> None:
         for name in ("words", "experiences", "tokens"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "use 1 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What a run may spend. Checked before work starts, so it is exceeded by at most what is in flight then.
+
+    Work that ``run_dir`` already holds counts as spent, except for ``max_seconds``, which bounds one call of
+    ``compile``. None: no bound.
+
+    Args:
+        max_rollouts: runs of the program, those of the validation included.
+        max_lm_calls: calls that an LM answered; answers from DSPy's cache are free.
+        max_tokens: prompt and completion tokens together.
+        max_cost: US dollars. Calls whose price is unknown cannot be counted; the report says how many there were.
+        max_seconds: wall time.
+
+    Raises:
+        ConfigurationError: when a bound is not positive.
+    """
+
+    max_rollouts: int | None = None
+    max_lm_calls: int | None = None
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            require(value is None or value > 0, name, value, "use a value above 0, or None for no bound")

@@ -145,7 +145,7 @@ def _distinct(rollouts: Sequence[Rollout]) -> list[_Attempt]:
 def _shown(rollout: Rollout) -> Mapping[str, str]:
     """What a reader needs of a rollout: the fields of every turn when there were several, else its outputs."""
     if len(rollout.turns) > 1:
-        named = {f"{i}. {t.predictor}": _inline(t.outputs, 10**6) for i, t in enumerate(rollout.turns, start=1)}
+        named = {f"{i}. {t.name}": _inline(t.outputs, 10**6) for i, t in enumerate(rollout.turns, start=1)}
         return named | dict(rollout.outputs)
     return rollout.outputs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from tgrpo_dspy.sampling.examples import Item
 from tgrpo_dspy.sampling.executor import Slots, gather, is_async_only
 from tgrpo_dspy.sampling.policy import Policy, rollout_id
 from tgrpo_dspy.sampling.rewards import Metric
-from tgrpo_dspy.sampling.traces import outputs_of, shorten, turns_of
+from tgrpo_dspy.sampling.traces import Recorder, outputs_of, shorten
 from tgrpo_dspy.settings import Sampling
 
 _PRIORITY = 1
@@ -40,7 +40,7 @@ class _Run:
     program: dspy.Module
     lm: dspy.BaseLM | None
     role: Role
-    trace: list[Any] = field(default_factory=list)
+    recorder: Recorder
 
 
 class Sampler:
@@ -70,7 +70,7 @@ class Sampler:
         async def draw(number: int) -> Rollout:
             identity = rollout_id(self._seed, step, item.key, number)
             async with self._slots.place(priority=_PRIORITY, lane=lane):
-                run = _Run(*policy.sampled(identity, self._sampling.temperature), "rollout")
+                run = _run(*policy.sampled(identity, self._sampling.temperature), "rollout")
                 rollout = await self._rollout(run, item, number, abort_after=size)
             self._announce(RolloutFinished(rollout=rollout, evaluation=False))
             return rollout
@@ -81,7 +81,7 @@ class Sampler:
     async def evaluate(self, policy: Policy, item: Item, *, abort_after: int, lane: int) -> Rollout:
         """One run of the policy with the user's own LM settings."""
         async with self._slots.place(priority=_PRIORITY, lane=lane):
-            rollout = await self._rollout(_Run(*policy.as_is(), "evaluation"), item, 0, abort_after=abort_after)
+            rollout = await self._rollout(_run(*policy.as_is(), "evaluation"), item, 0, abort_after=abort_after)
         self._announce(RolloutFinished(rollout=rollout, evaluation=True))
         return rollout
 
@@ -92,7 +92,7 @@ class Sampler:
         rollout = Rollout(
             number=number,
             outputs=outputs_of(prediction) if failure is None else {},
-            turns=turns_of(run.trace, run.program),
+            turns=run.recorder.turns(),
             failure=failure,
         )
         if failure is None:
@@ -106,7 +106,12 @@ class Sampler:
         call = partial(run.program.acall if is_async_only(run.program) else run.program, **inputs)
         try:
             prediction = await self._call(
-                call, run.role, is_async=is_async_only(run.program), lm=run.lm, trace=run.trace
+                call,
+                run.role,
+                is_async=is_async_only(run.program),
+                lm=run.lm,
+                trace=run.recorder,
+                callbacks=[*dspy.settings.callbacks, run.recorder.callback],
             )
         except Exception as error:  # any error of a user's program is a record
             failure = failure_of(error)
@@ -152,6 +157,10 @@ class Sampler:
                 f"metric {self._metric.name!r} raised {type(error).__name__} on each of the first "
                 f"{self._metric_failures} predictions: {error}"
             ) from error
+
+
+def _run(program: dspy.Module, lm: dspy.BaseLM | None, role: Role) -> _Run:
+    return _Run(program, lm, role, Recorder(program))
 
 
 def failure_of(error: Exception, kind: str | None = None) -> Failure:

@@ -8,6 +8,7 @@ from typing import Any
 
 import dspy
 import pydantic
+from dspy.utils.callback import BaseCallback
 
 from tgrpo_dspy.records import Turn
 
@@ -34,21 +35,61 @@ def shorten(text: str, limit: int) -> str:
     return f"{text[:head]} …[{len(text) - keep} more]… {text[len(text) - tail :]}"
 
 
-def turns_of(trace: Iterable[tuple[Any, dict[str, Any], Any]], program: dspy.Module) -> tuple[Turn, ...]:
-    """The calls of a DSPy trace in order, by the predictor's name in ``program``.
+class Recorder(list[Any]):
+    """A DSPy trace that renders every entry when it is made, with the tool calls in between.
 
-    Predictors are recognised by ``stage``, which survives copies; those the program does not list (frozen or made on
-    the fly) are named after their class.
+    Use it as ``dspy.context(trace=recorder, callbacks=[…, recorder.callback])``.
+
+    Args:
+        program: the program that runs. Its predictors are recognised by ``stage``, which survives copies; those it does
+            not list (frozen or made on the fly) are named after their class.
     """
-    names = _names_by_stage(program)
-    return tuple(
-        Turn(
-            predictor=names.get(predictor.stage, type(predictor).__name__),
-            inputs={name: render_value(inputs[name]) for name in predictor.signature.input_fields if name in inputs},
-            outputs=outputs_of(prediction),
+
+    def __init__(self, program: dspy.Module) -> None:
+        super().__init__()
+        self._names = _names_by_stage(program)
+        self._turns: list[Turn] = []
+        self.callback = _ToolRecorder(self._turns)
+
+    def turns(self) -> tuple[Turn, ...]:
+        """The calls so far, in order."""
+        return tuple(self._turns)
+
+    def append(self, entry: Any) -> None:
+        """Called by DSPy for every call of a predictor."""
+        super().append(entry)
+        self._record(entry)
+
+    def extend(self, entries: Iterable[Any]) -> None:
+        """Called by modules that keep one of several attempts."""
+        for entry in entries:
+            self.append(entry)
+
+    def _record(self, entry: tuple[Any, dict[str, Any], Any]) -> None:
+        predictor, inputs, prediction = entry
+        self._turns.append(
+            Turn(
+                name=self._names.get(predictor.stage, type(predictor).__name__),
+                inputs={n: render_value(inputs[n]) for n in predictor.signature.input_fields if n in inputs},
+                outputs=outputs_of(prediction),
+            )
         )
-        for predictor, inputs, prediction in trace
-    )
+
+
+class _ToolRecorder(BaseCallback):
+    """Adds the tool calls of a rollout to its turns."""
+
+    def __init__(self, turns: list[Turn]) -> None:
+        self._turns = turns
+        self._started: dict[str, tuple[str, dict[str, str]]] = {}
+
+    def on_tool_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        self._started[call_id] = (instance.name, {n: render_value(v) for n, v in inputs.get("kwargs", inputs).items()})
+
+    def on_tool_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
+        name, arguments = self._started.pop(call_id)
+        result = {"observation": render_value(outputs)} if exception is None else {"error": render_value(exception)}
+        self._turns.append(Turn(name=name, inputs=arguments, outputs=result, kind="tool"))
 
 
 def outputs_of(prediction: Any) -> dict[str, str]:
