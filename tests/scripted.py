@@ -11,6 +11,8 @@ from typing import Any
 
 import dspy
 
+from tgrpo_dspy.records import Rollout
+from tgrpo_dspy.runs.events import Event, RolloutFinished
 from tgrpo_dspy.testing import Call, ScriptedEngine
 
 RULE = "Write the answer in capital letters."
@@ -41,6 +43,14 @@ def edits(call: Call, *proposals: dict[str, Any]) -> dict[str, str]:
 
 def add(lesson: str = RULE) -> dict[str, Any]:
     return {"operation": "ADD", "lesson": lesson}
+
+
+class Seen(list[Rollout]):
+    """A listener that keeps the rollouts of the learning, with their turns."""
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RolloutFinished) and not event.evaluation:
+            self.append(event.rollout)
 
 
 class Shouting:

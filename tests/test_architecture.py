@@ -19,6 +19,7 @@ ROOMS = (
     "reflection",
     "evaluation",
     "learning",
+    "estimation",
     "views",
     "optimizer",
     "testing",

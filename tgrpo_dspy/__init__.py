@@ -6,8 +6,10 @@ from tgrpo_dspy.errors import (
     LMUnavailableError,
     MetricError,
     ProgramError,
+    RunDirError,
     TGRPOError,
 )
+from tgrpo_dspy.estimation import Estimate
 from tgrpo_dspy.library import (
     Edit,
     Experience,
@@ -24,14 +26,16 @@ from tgrpo_dspy.library import (
 from tgrpo_dspy.optimizer import TrainingFreeGRPO
 from tgrpo_dspy.records import CompileReport, Evaluation, Failure, Group, Rollout, StepRecord, Usage
 from tgrpo_dspy.reflection.merging import merge
-from tgrpo_dspy.settings import LibraryLimits, Reflection, Sampling
+from tgrpo_dspy.settings import Budget, LibraryLimits, Reflection, Sampling
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Budget",
     "CompileReport",
     "ConfigurationError",
     "Edit",
+    "Estimate",
     "Evaluation",
     "Experience",
     "ExperienceLibrary",
@@ -44,6 +48,7 @@ __all__ = [
     "ProgramError",
     "Reflection",
     "Rollout",
+    "RunDirError",
     "Sampling",
     "StepRecord",
     "TGRPOError",

@@ -79,3 +79,13 @@ def _choices(annotation: Any) -> list[Any]:
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
     return [value for part in get_args(annotation) for value in _choices(part)]
+
+
+def frozen_parts(program: dspy.Module) -> list[str]:
+    """Dotted names of the outermost parts of a program that were compiled before, which no optimizer touches."""
+    frozen = [
+        name.removeprefix("self.")
+        for name, module in program.named_sub_modules()
+        if module is not program and getattr(module, "_compiled", False)
+    ]
+    return [name for name in frozen if not any(name.startswith(f"{outer}.") for outer in frozen)]

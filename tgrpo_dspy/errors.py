@@ -4,7 +4,8 @@ TGRPOError
 ├── ConfigurationError    a setting or an argument cannot work; raised before any LM call (also a ValueError)
 │   └── ProgramError      the student has nothing that could be improved
 ├── MetricError           the metric broke its contract, or fails the same way everywhere
-├── LMUnavailableError    the language model fails for good: no key, no credit, or too many failures in a row
+├── LMUnavailableError    the language model fails for good before anything was learned
+├── RunDirError           the folder of a run cannot be used: in use, not writable, full, or damaged
 └── LibraryError          a library, an edit of one, or a file of one is not what it should be (also a ValueError)
 
 Catch ``TGRPOError`` for everything this package raises on purpose. A rollout that fails is not an exception:
@@ -29,7 +30,11 @@ class MetricError(TGRPOError):
 
 
 class LMUnavailableError(TGRPOError):
-    """The language model cannot be reached, so no rollout could be scored."""
+    """The language model fails for good (no key, no credit, too many failures in a row) and nothing was learned yet."""
+
+
+class RunDirError(TGRPOError):
+    """The folder of a run cannot be used. What it holds already is left as it is."""
 
 
 class LibraryError(TGRPOError, ValueError):

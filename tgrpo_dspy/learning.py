@@ -23,11 +23,12 @@ from tgrpo_dspy.settings import LibraryLimits, Reflection
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What a batch gave: its groups in batch order, and the advantages drawn from the informative ones."""
+    """What a batch gave: its groups in batch order and in brief, and the advantages drawn from the informative ones."""
 
     groups: tuple[Group, ...]
     informative: int
     advantages: tuple[Advantage, ...]
+    ran: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,7 @@ class Learner:
     sampler: Sampler
     reflector: Reflector
     announce: Announcer
-    _scored: dict[tuple[str, ...], Evaluation] = field(default_factory=dict)
+    _scored: dict[str, Evaluation] = field(default_factory=dict)
 
     async def explore(self, batch: Sequence[Item], library: ExperienceLibrary, step: int) -> Exploration:
         """Sample a group for every example and reflect on the informative ones as soon as their pool is full."""
@@ -63,6 +64,7 @@ class Learner:
             len(batch), self.reflection.groups_per_call, self.reflection.max_prompt_tokens, self.min_spread
         )
         advantages: dict[int, Advantage] = {}
+        ran: set[str] = set()
 
         async with task_group() as tasks:
 
@@ -71,6 +73,7 @@ class Learner:
 
             async def sample(lane: int, item: Item) -> None:
                 group = await self.sampler.group(policy, item, size=self.group_size, step=step, lane=lane)
+                ran.update(turn.name for rollout in group.rollouts for turn in rollout.turns)
                 self.announce(GroupFinished(group=group, informative=group.spread > self.min_spread))
                 for number, groups in pooling.add(lane, group):
                     tasks.start_soon(reflect, number, groups)
@@ -78,11 +81,12 @@ class Learner:
             for lane, item in enumerate(batch):
                 tasks.start_soon(sample, lane, item)
 
-        groups = pooling.groups
+        groups = tuple(group for group in pooling.groups if group.rollouts)
         return Exploration(
             groups=groups,
             informative=sum(group.spread > self.min_spread for group in groups),
             advantages=tuple(advantage for _, advantage in sorted(advantages.items())),
+            ran=tuple(sorted(ran)),
         )
 
     async def improve(self, advantages: Sequence[Advantage], library: ExperienceLibrary, step: int) -> Applied:
@@ -93,15 +97,25 @@ class Learner:
         return replace(applied, refused=(*refused, *applied.refused))
 
     async def score(self, library: ExperienceLibrary, step: int) -> Evaluation | None:
-        """The library's validation score; None without a validation set. What was scored before is not run again."""
+        """The library's validation score; None without a validation set, or when the run stops before it is known.
+
+        What was scored before is not run again.
+        """
         if not self.val:
             return None
         policy = Policy.of(self.student, library)
-        content = tuple(predictor.signature.instructions for _, predictor in policy.program.named_predictors())
-        if content not in self._scored:
-            self._scored[content] = await evaluate(policy, self.val, self.sampler)
-        self.announce(Evaluated(step=step, evaluation=self._scored[content]))
-        return self._scored[content]
+        if policy.identity not in self._scored:
+            evaluation = await evaluate(policy, self.val, self.sampler)
+            if evaluation is None:
+                return None
+            self._scored[policy.identity] = evaluation
+        self.announce(Evaluated(step=step, evaluation=self._scored[policy.identity]))
+        return self._scored[policy.identity]
+
+    def remember(self, library: ExperienceLibrary, evaluation: Evaluation | None) -> None:
+        """Take over a score from an earlier run."""
+        if evaluation is not None:
+            self._scored[Policy.of(self.student, library).identity] = evaluation
 
 
 class _Pooling:
@@ -128,6 +142,7 @@ class _Pooling:
         self._done[position] = group
         while self._next in self._done:
             ready = self._done[self._next]
+            self._done[self._next] = ready.brief()
             self._next += 1
             if ready.spread > self._min_spread:
                 tokens = group_tokens(ready)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import dspy
 from dspy.teleprompt import Teleprompter
 
-from tgrpo_dspy.cloning import ProgramT, choices, require_predictors
+from tgrpo_dspy.cloning import ProgramT, choices, frozen_parts, held_lms, require_predictors
 from tgrpo_dspy.errors import ConfigurationError
+from tgrpo_dspy.estimation import Estimate, estimate
 from tgrpo_dspy.learning import Exploration, Learner
+from tgrpo_dspy.library.codec import to_json
 from tgrpo_dspy.library.guards import Guards
 from tgrpo_dspy.library.instructions import inject, read_library, strip
 from tgrpo_dspy.library.library import Applied, ExperienceLibrary
@@ -26,14 +30,31 @@ from tgrpo_dspy.reflection.curator import Curator
 from tgrpo_dspy.reflection.reflector import Reflector
 from tgrpo_dspy.reflection.trajectory import render_task
 from tgrpo_dspy.runs.events import Announcer, Listener, RunFinished, RunStarted, StepFinished
+from tgrpo_dspy.runs.folder import open_run
+from tgrpo_dspy.runs.identity import (
+    describe_adapter,
+    describe_callable,
+    describe_examples,
+    describe_lm,
+    describe_program,
+)
+from tgrpo_dspy.runs.retries import Retries
+from tgrpo_dspy.runs.secrets import Secrets
+from tgrpo_dspy.runs.spending import Spending
 from tgrpo_dspy.runs.usage import UsageLedger, difference
+from tgrpo_dspy.runs.work import Work
 from tgrpo_dspy.sampling.batches import batches
 from tgrpo_dspy.sampling.examples import Item, items_of
 from tgrpo_dspy.sampling.executor import Slots, run_anywhere
 from tgrpo_dspy.sampling.rewards import Metric
 from tgrpo_dspy.sampling.rollouts import Sampler
-from tgrpo_dspy.settings import LibraryLimits, Reflection, Sampling, require
+from tgrpo_dspy.settings import Budget, LibraryLimits, Reflection, Sampling, require
 from tgrpo_dspy.views.progress import ProgressBar
+from tgrpo_dspy.views.run_files import RunFiles
+
+_RESULT = "result"
+_FORMAT = 1
+_PATIENCE = ("lm_retries", "retry_delay", "max_lm_failures")
 
 
 class TrainingFreeGRPO(Teleprompter):
@@ -115,11 +136,15 @@ class TrainingFreeGRPO(Teleprompter):
         teacher: dspy.Module | None = None,
         valset: list[dspy.Example] | None = None,
         initial_library: ExperienceLibrary | None = None,
+        run_dir: str | Path | None = None,
+        budget: Budget | None = None,
         verbose: bool = True,
     ) -> ProgramT:
         """Learn a library for the student and return a copy of it that carries the library in its instructions.
 
-        Works inside a running event loop (a notebook) too. ``self.report`` tells afterwards what happened.
+        Works inside a running event loop (a notebook) too. ``self.report`` tells afterwards what happened. When the
+        budget is used up, or the LM fails for good after something was learned, the run ends with what it has:
+        ``self.report.stopped_by`` says so. Ctrl-C finishes what is in flight and raises ``KeyboardInterrupt``.
 
         Args:
             student: any DSPy program; never changed. One that already carries a library goes on from it.
@@ -128,13 +153,18 @@ class TrainingFreeGRPO(Teleprompter):
             valset: examples on which the student and every new library are scored; the best one is returned, never
                 one that scored below the student. None: the last library is returned, as in the paper.
             initial_library: where learning starts; None: the library the student carries, if any.
+            run_dir: folder that keeps everything paid for, beside the libraries, the events and the report. The same
+                call with the same folder goes on where an earlier one ended, and makes no call when that had finished.
+            budget: what the run may spend; None: no bound.
             verbose: show progress on standard error.
 
         Raises:
-            ConfigurationError: for a set or a program that cannot work, before any LM call.
+            ConfigurationError: for a set or a program that cannot work, or a ``run_dir`` that holds another run; before
+                any LM call.
             MetricError: when the metric returns no reward, or raises on every rollout.
-            LMUnavailableError: when the LM fails for good.
+            LMUnavailableError: when the LM fails for good before anything was learned.
             LibraryError: when ``initial_library`` has an experience for a predictor the student does not have.
+            RunDirError: when ``run_dir`` is in use by another process, or cannot be read or written.
         """
         return run_anywhere(
             partial(
@@ -144,6 +174,8 @@ class TrainingFreeGRPO(Teleprompter):
                 teacher=teacher,
                 valset=valset,
                 initial_library=initial_library,
+                run_dir=run_dir,
+                budget=budget,
                 verbose=verbose,
             )
         )
@@ -156,6 +188,8 @@ class TrainingFreeGRPO(Teleprompter):
         teacher: dspy.Module | None = None,
         valset: list[dspy.Example] | None = None,
         initial_library: ExperienceLibrary | None = None,
+        run_dir: str | Path | None = None,
+        budget: Budget | None = None,
         verbose: bool = True,
     ) -> ProgramT:
         """``compile`` for asynchronous code; the same arguments, result and errors."""
@@ -165,76 +199,143 @@ class TrainingFreeGRPO(Teleprompter):
                 "model write the lessons, pass reflection_lm=dspy.LM(…)."
             )
         require_predictors(student)
+        task = _Task(
+            student=student,
+            train=items_of(trainset, "trainset"),
+            val=items_of(valset, "valset") if valset is not None else [],
+            lm=_lm_of(student),
+            carried=read_library(student),
+            initial=initial_library,
+        )
+        inject(student, task.library)  # an experience for a predictor that does not exist is an error before any call
+        folder = None if run_dir is None else Path(run_dir)
+        with open_run(folder, self._describe(task) if folder else {}) as store:
+            secrets = Secrets.of([*held_lms(student), task.lm, *([self.reflection_lm] if self.reflection_lm else [])])
+            work = Work(store, UsageLedger(), secrets)
+            report: CompileReport | None = work.recall(_RESULT, CompileReport)
+            if report is None:
+                with self._announcing(folder, verbose=verbose) as announce:
+                    report = await self._learn(task, work, secrets, budget or Budget(), announce)
+        self.report = report
+        return inject(student, report.library, leave=report.untouched)
+
+    def estimate(
+        self,
+        student: dspy.Module,
+        *,
+        trainset: list[dspy.Example],
+        valset: list[dspy.Example] | None = None,
+        budget: Budget | None = None,
+    ) -> Estimate:
+        """What ``compile`` with the same arguments will take, before anything is spent: no LM is called.
+
+        ``print`` it to read it. Its warnings say, among others, when the budget cannot cover the student's score and
+        one step.
+
+        Raises:
+            ConfigurationError: for a set or a program that ``compile`` refuses too.
+        """
+        return estimate(
+            student,
+            trainset=trainset,
+            valset=valset,
+            group_size=self.group_size,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            limits=self.limits,
+            reflection=self.reflection,
+            reflection_lm=self.reflection_lm,
+            budget=budget,
+        )
+
+    async def _learn(
+        self, task: _Task, work: Work, secrets: Secrets, budget: Budget, announce: Announcer
+    ) -> CompileReport:
+        """Score the student, go through the steps, and keep the best library."""
         started = time.monotonic()
-        train = items_of(trainset, "trainset")
-        val = items_of(valset, "valset") if valset is not None else []
-        bar = ProgressBar() if verbose else None
-        ledger, announce = UsageLedger(), Announcer([*self.listeners, *([bar] if bar else [])])
-        learner = self._learner(student, train, val, ledger, announce)
-        carried = read_library(student)
-        library = carried if initial_library is None else initial_library
-        inject(student, library)  # an experience for a predictor that does not exist is an error before any LM call
-        try:
-            announce(self._run_started(train, val))
-            student_score = await learner.score(carried, step=0)
-            best = _Best(carried, student_score)
-            if library != carried:
-                best = best.or_better(library, await learner.score(library, step=0), step=0)
-            steps: list[StepRecord] = []
-            async for record in self._steps(learner, library, train, ledger):
-                steps.append(record)
-                announce(StepFinished(record=record))
+        spending = _spending(budget, work, announce, secrets)
+        learner = self._learner(task, work, secrets, spending, announce)
+        announce(self._run_started(task))
+        student_score = await learner.score(task.carried, step=0)
+        spending.reserve(**self._aside(task, work))
+        best = _Best(task.carried, student_score)
+        if task.library != task.carried:
+            best = best.or_better(task.library, await learner.score(task.library, step=0), step=0)
+        steps: list[StepRecord] = []
+        async for record in self._steps(learner, task, work, spending):
+            steps.append(record)
+            announce(StepFinished(record=record))
+            if record.evaluation is not None or not task.val:
                 best = best.or_better(record.after, record.evaluation, record.step)
-            self.report = CompileReport(
-                steps=tuple(steps),
-                student=student_score,
-                library=best.library,
-                best_step=best.step,
-                usage=ledger.total(),
-                seconds=time.monotonic() - started,
-            )
-            announce(RunFinished(report=self.report))
-        finally:
-            if bar:
-                bar.close()
-        return inject(student, best.library)
+        if spending.lm_error is not None and not any(record.applied for record in steps):
+            raise spending.lm_error
+        report = CompileReport(
+            steps=tuple(steps),
+            student=student_score,
+            library=best.library,
+            best_step=best.step,
+            usage=work.ledger.total(),
+            seconds=time.monotonic() - started,
+            stopped_by=spending.stopped_by,
+            frozen=tuple(frozen_parts(task.student)),
+            untouched=_untouched(task.student, steps),
+        )
+        if report.stopped_by is None:
+            work.keep(_RESULT, CompileReport, report, {})
+        announce(RunFinished(report=report))
+        return report
 
-    async def _steps(
-        self, learner: Learner, library: ExperienceLibrary, train: list[Item], ledger: UsageLedger
-    ) -> AsyncIterator[StepRecord]:
-        """The paper's algorithm: explore a batch, improve the library by what set its better runs apart, go on."""
-        step = 0
+    async def _steps(self, learner: Learner, task: _Task, work: Work, spending: Spending) -> AsyncIterator[StepRecord]:
+        """The paper's algorithm, step by step; what an earlier run finished is taken over from it."""
+        library, step = task.library, 0
         for epoch in range(1, self.epochs + 1):
-            for batch in batches(train, size=self.batch_size, epoch=epoch, seed=self.seed):
-                step, clock = step + 1, _Clock(ledger)
-                explored = await learner.explore(batch, library, step)
-                applied = await learner.improve(explored.advantages, library, step)
-                evaluation = await learner.score(applied.library, step)
-                yield _record(step, epoch, explored, library, applied, evaluation, clock)
-                library = applied.library
+            for batch in batches(task.train, size=self.batch_size, epoch=epoch, seed=self.seed):
+                if spending.stopped_by is not None:
+                    return
+                step += 1
+                record: StepRecord | None = work.recall(f"step/{step}", StepRecord)
+                if record is None:
+                    record = await self._step(learner, library, batch, step, epoch, work)
+                    if spending.stopped_by is None:
+                        work.keep(f"step/{step}", StepRecord, record, record.usage)
+                    elif not record.groups:
+                        return
+                learner.remember(record.after, record.evaluation)
+                yield record
+                library = record.after
 
-    def _learner(
-        self, student: dspy.Module, train: list[Item], val: list[Item], ledger: UsageLedger, announce: Announcer
-    ) -> Learner:
+    async def _step(
+        self, learner: Learner, library: ExperienceLibrary, batch: list[Item], step: int, epoch: int, work: Work
+    ) -> StepRecord:
+        """Explore a batch, improve the library by what set its better runs apart, score the new one."""
+        clock = _Clock(work.ledger)
+        explored = await learner.explore(batch, library, step)
+        applied = await learner.improve(explored.advantages, library, step)
+        evaluation = await learner.score(applied.library, step)
+        return _record(step, epoch, explored, library, applied, evaluation, clock)
+
+    def _learner(self, task: _Task, work: Work, secrets: Secrets, spending: Spending, announce: Announcer) -> Learner:
         """The stages of a step, made for this student."""
+        student = task.student
         slots = Slots(self.num_threads or dspy.settings.num_threads)
-        student_lm = _lm_of(student)
-        asker = Asker(self.reflection_lm or student_lm, slots, ledger)
+        retries = Retries(self.sampling.lm_retries, self.sampling.retry_delay)
+        asker = Asker(self.reflection_lm or task.lm, slots, work, spending, retries, secrets)
         return Learner(
             student=strip(student),
-            val=val,
+            val=task.val,
             group_size=self.group_size,
             min_spread=self.sampling.min_spread,
             reflection=self.reflection,
             limits=self.limits,
             guards=Guards.for_examples(
-                ((item.inputs, item.labels) for item in train), allowed=[*self.limits.allowed, *choices(student)]
+                ((item.inputs, item.labels) for item in task.train), allowed=[*self.limits.allowed, *choices(student)]
             ),
             sampler=Sampler(
                 metric=self._metric,
                 sampling=self.sampling,
                 slots=slots,
-                ledger=ledger,
+                work=work,
+                spending=spending,
                 announce=announce,
                 seed=self.seed,
             ),
@@ -251,11 +352,62 @@ class TrainingFreeGRPO(Teleprompter):
             announce=announce,
         )
 
-    def _run_started(self, train: list[Item], val: list[Item]) -> RunStarted:
-        per_epoch = math.ceil(len(train) / (self.batch_size or len(train)))
+    @contextmanager
+    def _announcing(self, folder: Path | None, *, verbose: bool) -> Iterator[Announcer]:
+        """Tells the listeners of the run, the progress bar and the run's files among them."""
+        own: list[ProgressBar | RunFiles] = [ProgressBar()] if verbose else []
+        try:
+            own += [RunFiles(folder)] if folder else []
+            yield Announcer([*self.listeners, *own])
+        finally:
+            for listener in own:
+                listener.close()
+
+    def _run_started(self, task: _Task) -> RunStarted:
+        per_epoch = math.ceil(len(task.train) / (self.batch_size or len(task.train)))
         steps = self.epochs * per_epoch
-        rollouts = self.epochs * len(train) * self.group_size
-        return RunStarted(steps=steps, program_runs=rollouts + (steps + 1) * len(val))
+        rollouts = self.epochs * len(task.train) * self.group_size
+        return RunStarted(steps=steps, program_runs=rollouts + (steps + 1) * len(task.val))
+
+    def _aside(self, task: _Task, work: Work) -> dict[str, Any]:
+        """What scoring a library took, and what reflecting on a step will take at least."""
+        groups = min(self.batch_size or len(task.train), len(task.train))
+        calls = math.ceil(groups / self.reflection.groups_per_call)
+        reflection = Usage(calls=calls, prompt_tokens=calls * self.reflection.max_prompt_tokens)
+        evaluation = work.ledger.total().get("evaluation", Usage())
+        return {"evaluation": evaluation, "runs": len(task.val), "reflection": reflection}
+
+    def _describe(self, task: _Task) -> dict[str, Any]:
+        """What the results of a run depend on, as data."""
+        settings = {k: v for k, v in self.get_params().items() if k not in ("num_threads", "metric")}
+        return {
+            "format": _FORMAT,
+            "program": describe_program(task.student),
+            "lm": describe_lm(dspy.settings.lm),
+            "adapter": describe_adapter(dspy.settings.adapter),
+            "reflection_lm": describe_lm(self.reflection_lm),
+            "metric": describe_callable(self.metric),
+            "trainset": describe_examples([item.example for item in task.train]),
+            "valset": describe_examples([item.example for item in task.val]),
+            "library": to_json(task.library),
+            "settings": {name: _setting(value) for name, value in settings.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """What there is to learn: for whom, from what, starting where."""
+
+    student: dspy.Module
+    train: list[Item]
+    val: list[Item]
+    lm: dspy.BaseLM
+    carried: ExperienceLibrary
+    initial: ExperienceLibrary | None
+
+    @property
+    def library(self) -> ExperienceLibrary:
+        return self.carried if self.initial is None else self.initial
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +437,30 @@ class _Clock:
         return time.monotonic() - self._started
 
 
+def _setting(value: Any) -> Any:
+    """A setting as data; how often and how patiently something is tried again changes no result."""
+    if is_dataclass(value):
+        return {f.name: _setting(getattr(value, f.name)) for f in fields(value) if f.name not in _PATIENCE}
+    if isinstance(value, dspy.Module):
+        return describe_program(value)
+    return describe_callable(value) if callable(value) else value
+
+
+def _spending(budget: Budget, work: Work, announce: Announcer, secrets: Secrets) -> Spending:
+    """Watches the budget, with what ``run_dir`` holds counted as spent."""
+    before, runs = work.spent_before() if budget != Budget() else (Usage(), 0)
+    return Spending(
+        budget, lambda: sum(work.fresh.total().values(), start=before), announce=announce, secrets=secrets, runs=runs
+    )
+
+
+def _untouched(student: dspy.Module, steps: Sequence[StepRecord]) -> tuple[str, ...]:
+    """The predictors that never ran while others did."""
+    ran = {name for record in steps for name in record.ran}
+    names = [name for name, _ in student.named_predictors()]
+    return tuple(name for name in names if name not in ran) if ran & set(names) else ()
+
+
 def _record(
     step: int,
     epoch: int,
@@ -307,6 +483,7 @@ def _record(
         before=before,
         after=applied.library,
         evaluation=evaluation,
+        ran=explored.ran,
         usage=clock.usage(),
         seconds=clock.seconds(),
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from tgrpo_dspy.library.edits import Edit, Refusal
 from tgrpo_dspy.library.experience import Experience
 from tgrpo_dspy.library.library import ExperienceLibrary
+
+_BRIEF_CHARS = 200
 
 Role = Literal["rollout", "metric", "reflection", "evaluation"]
 FailureKind = Literal["parse", "program", "timeout", "context", "lm", "metric"]
@@ -102,6 +104,14 @@ class Rollout:
     failure: Failure | None = None
     seconds: float = 0.0
 
+    def brief(self) -> Rollout:
+        """The rollout without its turns, its texts cut to what a list shows."""
+        failure = self.failure and replace(
+            self.failure, message=_cut(self.failure.message), completion=_cut(self.failure.completion), partial={}
+        )
+        outputs = {name: _cut(text) for name, text in self.outputs.items()}
+        return replace(self, turns=(), outputs=outputs, feedback=_cut(self.feedback), failure=failure)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
@@ -126,6 +136,19 @@ class Group:
     def spread(self) -> float:
         """Best minus worst reward; 0 with fewer than two scored rollouts."""
         return max(self.rewards) - min(self.rewards) if len(self.rewards) > 1 else 0.0
+
+    def brief(self) -> Group:
+        """The group with brief rollouts and cut texts."""
+        return replace(
+            self,
+            inputs={name: _cut(text) for name, text in self.inputs.items()},
+            labels={name: _cut(text) for name, text in self.labels.items()},
+            rollouts=tuple(rollout.brief() for rollout in self.rollouts),
+        )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _BRIEF_CHARS else f"{text[: _BRIEF_CHARS - 1]}…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,12 +186,13 @@ class StepRecord:
     Args:
         step: number of the step, from 1.
         epoch: number of the epoch, from 1.
-        groups: the groups in batch order.
+        groups: the groups in batch order, in brief: a run keeps the turns of its rollouts in its ``run_dir`` only.
         informative: how many of them had spread.
         advantages: one per reflection call, in batch order, with the edits each proposed.
         applied, refused, evicted, joined: what became of the edits after curation (see ``Applied``).
         before, after: the library the rollouts ran with, and the one the step made.
         evaluation: score of ``after`` on the validation set, where there is one.
+        ran: the predictors that ran in the step's rollouts.
     """
 
     step: int
@@ -183,6 +207,7 @@ class StepRecord:
     before: ExperienceLibrary
     after: ExperienceLibrary
     evaluation: Evaluation | None
+    ran: tuple[str, ...]
     usage: Mapping[Role, Usage]
     seconds: float
 
@@ -217,8 +242,11 @@ class CompileReport:
         student: the student's own score on the validation set, where there is one.
         library: the library in the compiled program.
         best_step: step whose library was returned; 0 when that is the student itself.
-        usage: LM calls and tokens by role, over the whole run.
-        seconds: wall time.
+        usage: LM calls and tokens by role, over the whole run; of work that ``run_dir`` held, what it took then.
+        seconds: wall time of this call of ``compile``.
+        stopped_by: what ended the run before its last step (``budget: …`` or ``lm: …``); None: nothing did.
+        frozen: parts of the student that were compiled before, and were left alone.
+        untouched: predictors that never ran, and so got no experience.
     """
 
     steps: tuple[StepRecord, ...]
@@ -227,3 +255,6 @@ class CompileReport:
     best_step: int
     usage: Mapping[Role, Usage]
     seconds: float
+    stopped_by: str | None = None
+    frozen: tuple[str, ...] = ()
+    untouched: tuple[str, ...] = ()

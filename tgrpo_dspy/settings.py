@@ -25,6 +25,12 @@ class Sampling:
             Models that accept no temperature (OpenAI's reasoning models) keep theirs.
         failure_score: reward of a rollout whose program or answer format failed.
         min_spread: a group is informative when its best reward exceeds its worst by more than this.
+        rollout_timeout: seconds one run of the program may take, and its metric again; None: no deadline. A run that
+            takes longer gets ``failure_score`` and gives its place free. A thread cannot be killed: it ends with the LM
+            call it is in.
+        lm_retries: how often a rollout whose LM call failed for a reason that may pass (rate limit, time-out, server
+            error) is run again, after DSPy's own retries of the call. Then it is left out of every score.
+        retry_delay: seconds before the first of them; each later one waits twice as long, a minute at most.
         max_lm_failures: rollouts in a row that may fail on the LM's side before the run stops.
 
     Raises:
@@ -38,6 +44,9 @@ class Sampling:
     temperature: float = 0.7
     failure_score: float = 0.0
     min_spread: float = 0.0
+    rollout_timeout: float | None = None
+    lm_retries: int = 2
+    retry_delay: float = 1.0
     max_lm_failures: int = 10
 
     def __post_init__(self) -> None:
@@ -48,6 +57,10 @@ class Sampling:
             "rollouts sampled at temperature 0 are all the same, so no group could teach; use a value above 0",
         )
         require(self.min_spread >= 0, "min_spread", self.min_spread, "use 0 or more")
+        timeout = self.rollout_timeout
+        require(timeout is None or timeout > 0, "rollout_timeout", timeout, "use seconds above 0, or None")
+        require(self.lm_retries >= 0, "lm_retries", self.lm_retries, "use 0 or more")
+        require(self.retry_delay >= 0, "retry_delay", self.retry_delay, "use 0 or more seconds")
         require(self.max_lm_failures >= 1, "max_lm_failures", self.max_lm_failures, "use 1 or more")
 
 

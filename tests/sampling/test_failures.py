@@ -8,7 +8,7 @@ import dspy
 import pytest
 from dspy.utils.exceptions import LMAuthError, LMRateLimitError
 
-from tests.scripted import Shouting, exact, examples, reflects
+from tests.scripted import Seen, Shouting, exact, examples, reflects
 from tgrpo_dspy import LMUnavailableError, Sampling, TrainingFreeGRPO
 from tgrpo_dspy.records import CompileReport
 from tgrpo_dspy.testing import Call
@@ -33,6 +33,7 @@ class Failing(Shouting):
 
 
 def learn(model: Shouting, student: dspy.Module | None = None, **settings: Any) -> CompileReport:
+    settings = {"sampling": Sampling(lm_retries=0), **settings}
     optimizer = TrainingFreeGRPO(metric=exact, epochs=1, num_threads=1, **settings)
     with dspy.context(lm=model.lm(), adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
         optimizer.compile(student or dspy.Predict("question -> answer"), trainset=examples(2), verbose=False)
@@ -60,9 +61,9 @@ def test_a_program_that_crashes_gets_the_failure_reward_and_teaches() -> None:
                 raise ZeroDivisionError("the tool divided by zero")
             return answer
 
-    model = Failing({"answer": "crash"})
-    report = learn(model, Fragile())
-    failed = [r for group in report.steps[0].groups for r in group.rollouts if r.failure]
+    model, seen = Failing({"answer": "crash"}), Seen()
+    learn(model, Fragile(), listeners=[seen])
+    failed = [rollout for rollout in seen if rollout.failure]
     assert {(r.failure.kind, r.failure.error, r.reward) for r in failed if r.failure} == {
         ("program", "ZeroDivisionError", 0.0)
     }
@@ -89,8 +90,8 @@ def test_a_model_that_refuses_for_good_stops_the_run_at_once() -> None:
 
 def test_too_many_lm_failures_in_a_row_stop_the_run() -> None:
     model = Failing(LMRateLimitError("slow down"), every=1)
-    with pytest.raises(LMUnavailableError, match=r"failed 4 time\(s\) in a row"):
-        learn(model, sampling=Sampling(max_lm_failures=4))
+    with pytest.raises(LMUnavailableError, match=r"failed 4 times in a row"):
+        learn(model, sampling=Sampling(max_lm_failures=4, lm_retries=0))
     assert len(model.engine.calls) == 4
 
 

@@ -1,24 +1,33 @@
-"""Asking a reflection module: on the reflection LM, counted, and never the end of a run."""
+"""Asking a reflection module: on the reflection LM, counted, once for the same question, and never the end of a run."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import anyio
 import dspy
-from dspy.utils.exceptions import LMAuthError, LMBillingError
+from dspy.utils.exceptions import LMError
+from pydantic_core import to_jsonable_python
 
-from tgrpo_dspy.errors import LMUnavailableError
+from tgrpo_dspy.runs.identity import describe_lm, describe_program, fingerprint
+from tgrpo_dspy.runs.retries import Retries
+from tgrpo_dspy.runs.secrets import Secrets
+from tgrpo_dspy.runs.spending import Spending
 from tgrpo_dspy.runs.usage import UsageLedger
+from tgrpo_dspy.runs.work import Work
 from tgrpo_dspy.sampling.executor import Slots, is_async_only
+from tgrpo_dspy.sampling.failures import is_permanent
 
 logger = logging.getLogger(__name__)
 
 # Reflection goes before rollouts: what follows waits for it.
 _PRIORITY = 0
+_Answer = dict[str, Any]
+_UNREADABLE: _Answer = {}
 
 
 class Asker:
@@ -27,32 +36,74 @@ class Asker:
     Args:
         lm: the LM that reflects.
         slots: places to run in, shared with the rollouts.
-        ledger: counts the LM usage as ``reflection``.
+        work: keeps finished answers, and gives them back.
+        spending: asked before a call starts.
+        retries: for LM failures that may pass.
+        secrets: what must not get into the log.
     """
 
-    def __init__(self, lm: dspy.BaseLM, slots: Slots, ledger: UsageLedger) -> None:
-        self._lm, self._slots, self._ledger = lm, slots, ledger
+    def __init__(
+        self, lm: dspy.BaseLM, slots: Slots, work: Work, spending: Spending, retries: Retries, secrets: Secrets
+    ) -> None:
+        self._lm, self._slots, self._work = lm, slots, work
+        self._spending, self._retries, self._secrets = spending, retries, secrets
+        self._identities: dict[int, str] = {}
 
     async def ask(self, module: dspy.Module, **inputs: str) -> Any:
-        """The module's answer, or None when it gave none that can be read.
+        """The module's answer, its values as plain data; None when there is none that can be read."""
 
-        Raises:
-            LMUnavailableError: when the LM refuses for good (no key, no credit).
-        """
+        async def make(ledger: UsageLedger) -> _Answer | None:
+            async with self._slots.place(priority=_PRIORITY, lane=-1):
+                if not self._spending.may_start("reflection"):
+                    return None
+                return await self._patiently(partial(self._answer, module, inputs, ledger))
+
+        content = fingerprint([self._identity(module), inputs])
+        answer = await self._work.once(
+            f"work/reflection/{content}", _Answer | None, make, keep=lambda answer: answer is not None
+        )
+        return dspy.Prediction(**answer) if answer else None
+
+    def _identity(self, module: dspy.Module) -> str:
+        """Hash of the module and the LM; worked out once, since neither changes in a run."""
+        if id(module) not in self._identities:
+            self._identities[id(module)] = fingerprint([describe_program(module), describe_lm(self._lm)])
+        return self._identities[id(module)]
+
+    async def _patiently(self, answer: Callable[[], Any]) -> _Answer | None:
+        """An answer, asked for again while the LM fails for a passing reason; None when it goes on failing."""
+        attempt = 0
+        while True:
+            try:
+                with anyio.CancelScope(shield=True):  # what has begun is finished and kept, also after Ctrl-C
+                    return await answer()  # type: ignore[no-any-return]
+            except LMError as error:
+                if is_permanent(error):
+                    self._spending.lm_failed(error, "the reflection LM refuses to answer")
+                    return None
+                if not await self._retries.wait(attempt, error):
+                    self._log(error)
+                    return None
+                attempt += 1
+
+    async def _answer(self, module: dspy.Module, inputs: dict[str, str], ledger: UsageLedger) -> _Answer:
+        @contextmanager
+        def within() -> Iterator[None]:
+            # A program's adapter may be anything; the demonstrations and the retries here are made for this one.
+            adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
+            with dspy.context(lm=self._lm, adapter=adapter, trace=[]), ledger.count("reflection"):
+                yield
+
         is_async = is_async_only(module)
         call = partial(module.acall if is_async else module, **inputs)
-        async with self._slots.place(priority=_PRIORITY, lane=-1):
-            try:
-                return await self._slots.call(call, is_async=is_async, within=self._context)
-            except (LMAuthError, LMBillingError) as error:
-                raise LMUnavailableError(f"the reflection LM refuses to answer: {error}") from error
-            except Exception as error:  # whatever a model or a user's module does, the step goes on without it
-                logger.warning("a reflection was lost: %s: %s", type(error).__name__, error)
-                return None
+        try:
+            prediction = await self._slots.call(call, is_async=is_async, within=within)
+            return to_jsonable_python(dict(prediction))  # type: ignore[no-any-return]
+        except LMError:
+            raise
+        except Exception as error:  # whatever a model or a user's module does, the step goes on without it
+            self._log(error)
+            return _UNREADABLE
 
-    @contextmanager
-    def _context(self) -> Iterator[None]:
-        # A program's adapter may be anything; the demonstrations and the retries here are made for this one.
-        adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
-        with dspy.context(lm=self._lm, adapter=adapter, trace=[]), self._ledger.count("reflection"):
-            yield
+    def _log(self, error: Exception) -> None:
+        logger.warning("a reflection was lost: %s", self._secrets.mask(f"{type(error).__name__}: {error}"))

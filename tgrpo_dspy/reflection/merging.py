@@ -9,12 +9,19 @@ import dspy
 from tgrpo_dspy.library.comparing import additions
 from tgrpo_dspy.library.edits import Edit
 from tgrpo_dspy.library.library import Applied, ExperienceLibrary
+from tgrpo_dspy.records import Usage
 from tgrpo_dspy.reflection.asking import Asker
 from tgrpo_dspy.reflection.curation import Curation
 from tgrpo_dspy.reflection.curator import Curator
+from tgrpo_dspy.runs.events import Announcer
+from tgrpo_dspy.runs.retries import Retries
+from tgrpo_dspy.runs.secrets import Secrets
+from tgrpo_dspy.runs.spending import Spending
+from tgrpo_dspy.runs.store import NoStore
 from tgrpo_dspy.runs.usage import UsageLedger
+from tgrpo_dspy.runs.work import Work
 from tgrpo_dspy.sampling.executor import Slots, run_anywhere
-from tgrpo_dspy.settings import LibraryLimits, Reflection
+from tgrpo_dspy.settings import Budget, LibraryLimits, Reflection
 
 
 def merge(
@@ -36,6 +43,9 @@ def merge(
     Returns:
         The library, and what became of every addition.
 
+    Raises:
+        LMUnavailableError: when the LM refuses to answer (no key, no credit).
+
     Example:
         >>> from tgrpo_dspy.library.experience import Experience
         >>> ours = ExperienceLibrary((Experience(id="e1", text="Be brief."),))
@@ -50,5 +60,11 @@ def merge(
 
 
 async def _curated(edits: list[Edit], base: ExperienceLibrary, lm: dspy.BaseLM, settings: Reflection) -> list[Edit]:
-    asker = Asker(lm, Slots(dspy.settings.num_threads), UsageLedger())
-    return await Curator(settings.curation or Curation(), asker, settings).curate(edits, base)
+    secrets, ledger = Secrets.of([lm]), UsageLedger()
+    spending = Spending(Budget(), Usage, Announcer(), secrets)
+    work = Work(NoStore(), ledger, secrets)
+    asker = Asker(lm, Slots(dspy.settings.num_threads), work, spending, Retries(0, 0.0), secrets)
+    curated = await Curator(settings.curation or Curation(), asker, settings).curate(edits, base)
+    if spending.lm_error is not None:
+        raise spending.lm_error
+    return curated

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import json_repair
@@ -39,14 +39,14 @@ _FIELD = re.compile(r"\[\[\s*##\s*(\w+)\s*##\s*\]\]")
 _JSON_COMMENT = re.compile(r"(?m)(?:^|(?<=[\s,{\[]))(?://|#)[^\n]*$|/\*.*?\*/")
 
 
-def to_edits(proposed: Iterable[ProposedEdit], evidence: Sequence[Evidence]) -> tuple[Edit, ...]:
+def to_edits(proposed: Iterable[ProposedEdit | Mapping[str, Any]], evidence: Sequence[Evidence]) -> tuple[Edit, ...]:
     """Library edits from a model's edits.
 
     An ADD without a lesson says nothing and is left out; a DELETE or KEEP of several experiences is one of each. Where
     the operation is missing or unknown, a lesson that names experiences is an UPDATE or MERGE of them, never an ADD.
     """
     edits = []
-    for item in proposed:
+    for item in map(ProposedEdit.model_validate, proposed):
         ids = tuple(f"e{m[1]}" for i in item.ids if (m := _ID.fullmatch(i)))
         operation = _OPERATIONS.get(item.operation.strip().upper()) or _meant_by(ids)
         if operation in ("DELETE", "KEEP"):

@@ -30,10 +30,11 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutFinished:
-    """A rollout ended, in an evaluation or while learning."""
+    """A rollout of an example ended, in an evaluation or while learning."""
 
     rollout: Rollout
     evaluation: bool
+    example: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,13 @@ class StepFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunStopped:
+    """Something ends the run before its last step: its budget, or an LM that fails for good."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
     """The run ended."""
 
@@ -82,6 +90,7 @@ Event = (
     | ReflectionFinished
     | Evaluated
     | StepFinished
+    | RunStopped
     | RunFinished
 )
 Listener = Callable[[Event], None]

@@ -6,9 +6,7 @@ import asyncio
 import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager
-from contextvars import copy_context
 from typing import Any, TypeVar
 
 import anyio
@@ -16,11 +14,16 @@ import anyio.abc
 import anyio.lowlevel
 import anyio.to_thread
 import dspy
+from anyio.from_thread import start_blocking_portal
 
 if sys.version_info < (3, 11):
     from exceptiongroup import BaseExceptionGroup
 
 T = TypeVar("T")
+
+
+class DeadlinePassed(Exception):
+    """A call took longer than it may."""
 
 
 class Slots:
@@ -56,21 +59,34 @@ class Slots:
         self._release(lane)
 
     async def call(
-        self, function: Callable[[], Any], *, is_async: bool, within: Callable[[], AbstractContextManager[Any]]
+        self,
+        function: Callable[[], Any],
+        *,
+        is_async: bool,
+        within: Callable[[], AbstractContextManager[Any]],
+        timeout: float | None = None,
     ) -> Any:
         """Run a function on a place that is already held: in a worker thread, or awaited when it is async.
 
         ``within`` makes the context it runs in; it is entered where the function runs.
+
+        Raises:
+            DeadlinePassed: when it takes longer than ``timeout`` seconds. A thread goes on, but nobody waits for it.
         """
-        if is_async:
-            with within():
-                return await function()
 
         def threaded() -> Any:
             with within():
                 return function()
 
-        return await anyio.to_thread.run_sync(threaded, limiter=self._threads)
+        with anyio.move_on_after(timeout) as deadline:
+            if not is_async:
+                return await anyio.to_thread.run_sync(
+                    threaded, limiter=self._threads, abandon_on_cancel=timeout is not None
+                )
+            with within():
+                return await function()
+        assert deadline.cancelled_caught
+        raise DeadlinePassed(f"took longer than {timeout:g} s")
 
     def _hand_out(self) -> None:
         while self._free and self._waiting:
@@ -126,11 +142,19 @@ async def gather(calls: list[Callable[[], Awaitable[T]]]) -> list[T]:
 
 
 def run_anywhere(call: Callable[[], Awaitable[T]]) -> T:
-    """Run async code to its end, in a thread of its own when this one already runs an event loop."""
+    """Run async code to its end, in a thread of its own when this one already runs an event loop.
+
+    Ctrl-C ends it in order: what is in flight is finished, nothing new is started, then ``KeyboardInterrupt`` is
+    raised.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return anyio.run(call)
-    context = copy_context()  # DSPy's settings live in it
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(lambda: context.run(anyio.run, call)).result()
+    with start_blocking_portal() as portal:
+        running = portal.start_task_soon(call)
+        try:
+            return running.result()
+        except BaseException:
+            running.cancel()
+            raise

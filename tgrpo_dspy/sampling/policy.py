@@ -10,6 +10,7 @@ import dspy
 from tgrpo_dspy.cloning import clone, held_lms
 from tgrpo_dspy.library.instructions import inject
 from tgrpo_dspy.library.library import ExperienceLibrary
+from tgrpo_dspy.runs.identity import describe_adapter, describe_lm, describe_program, fingerprint
 
 # DSPy keeps this key only for models that refuse any temperature but their own.
 _FIXED_TEMPERATURE_MARK = "max_completion_tokens"
@@ -17,14 +18,22 @@ _FIXED_TEMPERATURE_MARK = "max_completion_tokens"
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A program that carries a library. Never run itself: every run takes a fresh copy of it."""
+    """A program that carries a library. Never run itself: every run takes a fresh copy of it.
+
+    Args:
+        program: the program.
+        identity: hash of what its runs depend on: the program, the LMs, the adapter.
+    """
 
     program: dspy.Module
+    identity: str
 
     @classmethod
     def of(cls, student: dspy.Module, library: ExperienceLibrary) -> Policy:
         """The student with the library injected; the student is not changed."""
-        return cls(inject(student, library))
+        program = inject(student, library)
+        lm, adapter = dspy.settings.lm, dspy.settings.adapter
+        return cls(program, fingerprint([describe_program(program), describe_lm(lm), describe_adapter(adapter)]))
 
     def as_is(self) -> tuple[dspy.Module, dspy.BaseLM | None]:
         """A copy to run with the user's own settings, and the LM of the context."""

@@ -5,42 +5,41 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import anyio
 import dspy
-from dspy.utils.exceptions import (
-    AdapterParseError,
-    ContextWindowExceededError,
-    LMAuthError,
-    LMBillingError,
-    LMError,
-)
 
-from tgrpo_dspy.errors import LMUnavailableError, MetricError
-from tgrpo_dspy.records import Failure, Group, Role, Rollout
+from tgrpo_dspy.errors import MetricError
+from tgrpo_dspy.records import Group, Role, Rollout
 from tgrpo_dspy.runs.events import Announcer, RolloutFinished
+from tgrpo_dspy.runs.retries import Retries
+from tgrpo_dspy.runs.spending import Spending
 from tgrpo_dspy.runs.usage import UsageLedger
+from tgrpo_dspy.runs.work import Work
 from tgrpo_dspy.sampling.examples import Item
-from tgrpo_dspy.sampling.executor import Slots, gather, is_async_only
+from tgrpo_dspy.sampling.executor import DeadlinePassed, Slots, gather, is_async_only
+from tgrpo_dspy.sampling.failures import ParseWatcher, failure_of, is_permanent, is_scored
 from tgrpo_dspy.sampling.policy import Policy, rollout_id
 from tgrpo_dspy.sampling.rewards import Metric
-from tgrpo_dspy.sampling.traces import Recorder, outputs_of, shorten
+from tgrpo_dspy.sampling.traces import Recorder, outputs_of
 from tgrpo_dspy.settings import Sampling
 
 _PRIORITY = 1
-_MAX_MESSAGE_CHARS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A program about to run once: a copy of it, the LM of its context, and the trace it will fill."""
+    """A program about to run once: a copy of it, the LM of its context, and what is recorded of it."""
 
     program: dspy.Module
     lm: dspy.BaseLM | None
     role: Role
+    ledger: UsageLedger
     recorder: Recorder
+    watcher: ParseWatcher = field(default_factory=ParseWatcher)
 
 
 class Sampler:
@@ -48,107 +47,160 @@ class Sampler:
 
     Args:
         metric: the user's metric.
-        sampling: temperature and failure reward.
+        sampling: temperature, failure reward, deadline, retries.
         slots: places to run in.
-        ledger: counts LM usage.
+        work: keeps finished rollouts, and gives them back.
+        spending: asked before a run starts.
         announce: told of every finished rollout.
         seed: makes the rollout ids.
     """
 
     def __init__(
-        self, *, metric: Metric, sampling: Sampling, slots: Slots, ledger: UsageLedger, announce: Announcer, seed: int
+        self,
+        *,
+        metric: Metric,
+        sampling: Sampling,
+        slots: Slots,
+        work: Work,
+        spending: Spending,
+        announce: Announcer,
+        seed: int,
     ) -> None:
         self._metric, self._sampling, self._slots = metric, sampling, slots
-        self._ledger, self._announce, self._seed = ledger, announce, seed
+        self._work, self._spending, self._announce, self._seed = work, spending, announce, seed
+        self._retries = Retries(sampling.lm_retries, sampling.retry_delay)
         self._lm_failures = 0
         self._metric_failures = 0
         self._metric_has_worked = False
 
     async def group(self, policy: Policy, item: Item, *, size: int, step: int, lane: int) -> Group:
-        """``size`` rollouts of one example, each under its own rollout id; ``lane`` is its place in the batch."""
+        """Up to ``size`` rollouts of one example, each under its own rollout id; fewer when the run has to stop.
 
-        async def draw(number: int) -> Rollout:
+        ``lane`` is the example's place in the batch.
+        """
+
+        async def draw(number: int) -> Rollout | None:
             identity = rollout_id(self._seed, step, item.key, number)
-            async with self._slots.place(priority=_PRIORITY, lane=lane):
-                run = _run(*policy.sampled(identity, self._sampling.temperature), "rollout")
-                rollout = await self._rollout(run, item, number, abort_after=size)
-            self._announce(RolloutFinished(rollout=rollout, evaluation=False))
-            return rollout
+
+            def start(ledger: UsageLedger) -> _Run:
+                program, lm = policy.sampled(identity, self._sampling.temperature)
+                return _Run(program, lm, "rollout", ledger, Recorder(program))
+
+            key = f"work/rollout/{policy.identity}/{self._sampling.temperature!r}/{identity}"
+            return await self._once(key, start, item, number, role="rollout", lane=lane, abort_after=size)
 
         rollouts = await gather([partial(draw, number) for number in range(size)])
-        return Group(key=item.key, inputs=item.inputs, labels=item.labels, rollouts=tuple(rollouts))
+        drawn = tuple(rollout for rollout in rollouts if rollout is not None)
+        return Group(key=item.key, inputs=item.inputs, labels=item.labels, rollouts=drawn)
 
-    async def evaluate(self, policy: Policy, item: Item, *, abort_after: int, lane: int) -> Rollout:
-        """One run of the policy with the user's own LM settings."""
-        async with self._slots.place(priority=_PRIORITY, lane=lane):
-            rollout = await self._rollout(_run(*policy.as_is(), "evaluation"), item, 0, abort_after=abort_after)
-        self._announce(RolloutFinished(rollout=rollout, evaluation=True))
+    async def evaluate(self, policy: Policy, item: Item, *, abort_after: int, lane: int) -> Rollout | None:
+        """One run of the policy with the user's own LM settings; None when the run has to stop."""
+
+        def start(ledger: UsageLedger) -> _Run:
+            program, lm = policy.as_is()
+            return _Run(program, lm, "evaluation", ledger, Recorder(program))
+
+        key = f"work/evaluation/{policy.identity}/{item.key}"
+        return await self._once(key, start, item, 0, role="evaluation", lane=lane, abort_after=abort_after)
+
+    async def _once(
+        self,
+        key: str,
+        start: Callable[[UsageLedger], _Run],
+        item: Item,
+        number: int,
+        *,
+        role: Role,
+        lane: int,
+        abort_after: int,
+    ) -> Rollout | None:
+        """The rollout that is kept under ``key``, or a new one as soon as there is a place."""
+
+        async def make(ledger: UsageLedger) -> Rollout | None:
+            async with self._slots.place(priority=_PRIORITY, lane=lane):
+                if not self._spending.may_start(role):
+                    return None
+                return await self._patiently(partial(start, ledger), item, number, abort_after)
+
+        rollout = await self._work.once(key, Rollout, make, keep=_is_final)
+        if rollout is not None:
+            self._metric_has_worked |= rollout.reward is not None and rollout.failure is None
+            self._announce(RolloutFinished(rollout=rollout, evaluation=role == "evaluation", example=item.key))
         return rollout
 
-    async def _rollout(self, run: _Run, item: Item, number: int, *, abort_after: int) -> Rollout:
-        """Run the program and score the result, on a place that is already held."""
+    async def _patiently(self, start: Callable[[], _Run], item: Item, number: int, abort_after: int) -> Rollout:
+        """A rollout, tried again while the LM fails for a passing reason."""
+        attempt = 0
+        while True:
+            with anyio.CancelScope(shield=True):  # what has begun is finished and kept, also after Ctrl-C
+                rollout, error = await self._rollout(start(), item, number, abort_after)
+            if error is None or not await self._retries.wait(attempt, error):
+                self._watch_the_lm(error)
+                return rollout
+            attempt += 1
+
+    async def _rollout(self, run: _Run, item: Item, number: int, abort_after: int) -> tuple[Rollout, Exception | None]:
+        """Run the program and score the result; with the error when it is the LM's."""
         started = time.monotonic()
-        prediction, failure = await self._predict(run, item)
-        rollout = Rollout(
-            number=number,
-            outputs=outputs_of(prediction) if failure is None else {},
-            turns=run.recorder.turns(),
-            failure=failure,
-        )
-        if failure is None:
-            rollout = await self._score(rollout, item, prediction, abort_after)
-        elif failure.kind != "lm":
-            rollout = replace(rollout, reward=self._sampling.failure_score)
-        return replace(rollout, seconds=time.monotonic() - started)
-
-    async def _predict(self, run: _Run, item: Item) -> tuple[Any, Failure | None]:
-        inputs = item.example.inputs().toDict()
-        call = partial(run.program.acall if is_async_only(run.program) else run.program, **inputs)
         try:
-            prediction = await self._call(
-                call,
-                run.role,
-                is_async=is_async_only(run.program),
-                lm=run.lm,
-                trace=run.recorder,
-                callbacks=[*dspy.settings.callbacks, run.recorder.callback],
-            )
+            prediction = await self._predict(run, item)
         except Exception as error:  # any error of a user's program is a record
-            failure = failure_of(error)
-            if failure.kind == "lm":
-                self._count_lm_failure(error)
-            return None, failure
-        self._lm_failures = 0
-        return prediction, None
+            failure = failure_of(error, run.watcher)
+            rollout = Rollout(number=number, turns=run.recorder.turns(), failure=failure)
+            if is_scored(failure):
+                rollout = replace(rollout, reward=self._sampling.failure_score)
+            return replace(rollout, seconds=time.monotonic() - started), None if is_scored(failure) else error
+        rollout = Rollout(number=number, outputs=outputs_of(prediction), turns=run.recorder.turns())
+        rollout = await self._score(rollout, run, item, prediction, abort_after)
+        return replace(rollout, seconds=time.monotonic() - started), None
 
-    async def _score(self, rollout: Rollout, item: Item, prediction: Any, abort_after: int) -> Rollout:
+    async def _predict(self, run: _Run, item: Item) -> Any:
+        is_async = is_async_only(run.program)
+        call = partial(run.program.acall if is_async else run.program, **item.example.inputs().toDict())
+        watching = [*dspy.settings.callbacks, run.recorder.callback, run.watcher]
+        settings = {"lm": run.lm, "trace": run.recorder, "callbacks": watching}
+        return await self._call(call, run.ledger, run.role, is_async=is_async, **settings)
+
+    async def _score(self, rollout: Rollout, run: _Run, item: Item, prediction: Any, abort_after: int) -> Rollout:
         call = partial(self._metric.call, item.example, prediction)
         try:
-            result = await self._call(call, "metric", is_async=self._metric.is_async, trace=[])
+            result = await self._call(call, run.ledger, "metric", is_async=self._metric.is_async, trace=[])
         except Exception as error:  # any error of a user's metric is a record, until it is systematic
             self._count_metric_failure(error, abort_after)
             return replace(rollout, failure=failure_of(error, kind="metric"))
         reward = self._metric.interpret(result)
-        self._metric_has_worked = True
         return replace(rollout, reward=reward.value, feedback=reward.feedback)
 
-    async def _call(self, call: Callable[[], Any], role: Role, *, is_async: bool, **settings: Any) -> Any:
-        """Run ``call`` under its own DSPy context, with its LM usage counted for ``role``."""
+    async def _call(
+        self, call: Callable[[], Any], ledger: UsageLedger, role: Role, *, is_async: bool, **settings: Any
+    ) -> Any:
+        """Run ``call`` under its own DSPy context, with its LM usage counted for ``role``, as long as it may take."""
+        meters = []
 
         @contextmanager
         def within() -> Iterator[None]:
-            with dspy.context(**settings), self._ledger.count(role):
+            with dspy.context(**settings), ledger.count(role) as meter:
+                meters.append(meter)
                 yield
 
-        return await self._slots.call(call, is_async=is_async, within=within)
+        try:
+            return await self._slots.call(
+                call, is_async=is_async, within=within, timeout=self._sampling.rollout_timeout
+            )
+        except DeadlinePassed:
+            for meter in meters:
+                meter.stop()
+            raise
 
-    def _count_lm_failure(self, error: Exception) -> None:
+    def _watch_the_lm(self, error: Exception | None) -> None:
+        """Count what fails on the LM's side; when it fails for good, the run is to stop."""
+        if error is None:
+            self._lm_failures = 0
+            return
         self._lm_failures += 1
-        permanent = isinstance(error, LMAuthError | LMBillingError)
-        if permanent or self._lm_failures >= self._sampling.max_lm_failures:
-            raise LMUnavailableError(
-                f"the language model failed {self._lm_failures} time(s) in a row, so no rollout can be scored: {error}"
-            ) from error
+        if is_permanent(error) or self._lm_failures >= self._sampling.max_lm_failures:
+            times = "once" if self._lm_failures == 1 else f"{self._lm_failures} times in a row"
+            self._spending.lm_failed(error, f"the language model failed {times}")
 
     def _count_metric_failure(self, error: Exception, abort_after: int) -> None:
         self._metric_failures += 1
@@ -159,23 +211,6 @@ class Sampler:
             ) from error
 
 
-def _run(program: dspy.Module, lm: dspy.BaseLM | None, role: Role) -> _Run:
-    return _Run(program, lm, role, Recorder(program))
-
-
-def failure_of(error: Exception, kind: str | None = None) -> Failure:
-    """The record of an error: what kind it is decides whether it is scored."""
-    completion = shorten(str(error.lm_response), _MAX_MESSAGE_CHARS) if isinstance(error, AdapterParseError) else ""
-    if kind is None:
-        if isinstance(error, AdapterParseError):
-            kind = "parse"
-        elif isinstance(error, LMError) and not isinstance(error, ContextWindowExceededError):
-            kind = "lm"
-        else:
-            kind = "program"
-    return Failure(
-        kind=kind,  # type: ignore[arg-type]
-        error=type(error).__name__,
-        message=shorten(str(error), _MAX_MESSAGE_CHARS),
-        completion=completion,
-    )
+def _is_final(rollout: Rollout | None) -> bool:
+    """Whether a rollout stays what it is: not when the LM or the metric failed, which may pass."""
+    return rollout is not None and (rollout.failure is None or is_scored(rollout.failure))

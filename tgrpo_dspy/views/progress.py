@@ -13,6 +13,7 @@ from tgrpo_dspy.runs.events import (
     RolloutFinished,
     RunFinished,
     RunStarted,
+    RunStopped,
     StepFinished,
     StepStarted,
 )
@@ -59,6 +60,8 @@ class ProgressBar:
             self._console.print(f"student: validation score {event.evaluation.mean:.3f}", highlight=False)
         elif isinstance(event, StepFinished):
             self._console.print(_line(event.record, self._steps), highlight=False)
+        elif isinstance(event, RunStopped):
+            self._console.print(f"stopping with what there is ({event.reason})", highlight=False)
         elif isinstance(event, RunFinished):
             self.close()
 

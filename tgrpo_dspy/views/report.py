@@ -19,6 +19,12 @@ def report_to_markdown(report: CompileReport) -> str:
     """What a reader wants of the report: the library, then every step with its scores, edits and cost."""
     best = f"step {report.best_step}" if report.best_step else "the student itself"
     lines = [report.library.to_markdown(), "", "# Run", "", f"Returned: {best}. {report.seconds:.0f} s."]
+    if report.stopped_by is not None:
+        lines.append(f"Stopped before its last step by {report.stopped_by}.")
+    if report.frozen:
+        lines.append(f"Compiled before and left alone: {', '.join(report.frozen)}.")
+    if report.untouched:
+        lines.append(f"Never ran, so they got no experience: {', '.join(report.untouched)}.")
     if report.student is not None:
         lines.append(f"Validation score of the student: {report.student.mean:.3f}.")
     lines += ["", *_usage_table(report.usage)]
@@ -28,12 +34,18 @@ def report_to_markdown(report: CompileReport) -> str:
 
 
 def _usage_table(usage: Mapping[Role, Usage]) -> list[str]:
-    head = "| role | LM calls | from cache | failed | prompt tokens | completion tokens |"
+    head = "| role | LM calls | from cache | failed | prompt tokens | completion tokens | cost |"
     rows = [
-        f"| {role} | {u.calls} | {u.cached} | {u.failed} | {u.prompt_tokens} | {u.completion_tokens} |"
+        f"| {role} | {u.calls} | {u.cached} | {u.failed} | {u.prompt_tokens} | {u.completion_tokens} | {_cost(u)} |"
         for role, u in sorted(usage.items())
     ]
-    return [head, "|---|---|---|---|---|---|", *rows]
+    return [head, "|---|---|---|---|---|---|---|", *rows]
+
+
+def _cost(usage: Usage) -> str:
+    if not usage.unpriced:
+        return f"${usage.cost:.4f}"
+    return "unknown" if usage.unpriced == usage.calls else f"${usage.cost:.4f} and {usage.unpriced} calls unknown"
 
 
 def _step(step: StepRecord) -> list[str]:

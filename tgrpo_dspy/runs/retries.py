@@ -1,0 +1,33 @@
+"""Waiting before something that failed for a passing reason is tried again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import anyio
+import dspy
+
+_LONGEST_WAIT = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """How often, and after how long.
+
+    Args:
+        count: retries after the first attempt, 0 or more.
+        delay: seconds before the first; each later one waits twice as long, a minute at most, or as long as the
+            provider asks for.
+    """
+
+    count: int
+    delay: float
+
+    async def wait(self, attempt: int, error: Exception) -> bool:
+        """Whether to try again after ``attempt`` (from 0) failed with ``error``; True only when the wait is over."""
+        if attempt >= self.count or not dspy.is_retryable_lm_error(error):
+            return False
+        asked = getattr(error, "retry_after", None)
+        seconds = asked if isinstance(asked, int | float) and self.delay else self.delay * 2**attempt
+        await anyio.sleep(min(max(seconds, 0.0), _LONGEST_WAIT))
+        return True

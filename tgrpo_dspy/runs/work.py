@@ -1,0 +1,84 @@
+"""Work that is paid for once: looked up first, then done, counted and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
+
+from tgrpo_dspy.records import Role, Usage
+from tgrpo_dspy.runs.secrets import Secrets
+from tgrpo_dspy.runs.store import Store
+from tgrpo_dspy.runs.usage import UsageLedger
+
+T = TypeVar("T")
+_RUNS = ("work/rollout/", "work/evaluation/")
+_DONE: TypeAdapter[tuple[Any, dict[Role, Usage]]] = TypeAdapter(tuple[Any, dict[Role, Usage]])
+
+
+class Work:
+    """Does every piece of work at most once for a store.
+
+    Args:
+        store: where finished work is kept.
+        ledger: counts the usage of all work, of this run and of those before it.
+        secrets: what must not get into a record.
+    """
+
+    def __init__(self, store: Store, ledger: UsageLedger, secrets: Secrets) -> None:
+        self._store, self._secrets = store, secrets
+        self.ledger = ledger
+        self.fresh = UsageLedger(parent=ledger)
+
+    async def once(
+        self, key: str, kind: Any, make: Callable[[UsageLedger], Awaitable[T]], *, keep: Callable[[T], bool]
+    ) -> T:
+        """The result kept under ``key``; else that of ``make``, which is kept when ``keep`` says so.
+
+        Args:
+            key: names the content the result depends on.
+            kind: the result's type, any that pydantic can write as JSON and read back.
+            make: does the work and counts its LM usage in the ledger it is given.
+            keep: whether a result is final. One that failed for a passing reason is not.
+
+        Raises:
+            RunDirError: when the store cannot be read or written.
+        """
+        codec = _codec(kind)
+        text = self._store.get(key)
+        if text is not None:
+            value, usage = codec.validate_json(text)
+            self.ledger.add(usage)
+            found: T = value
+            return found
+        ledger = UsageLedger(parent=self.fresh)
+        made: T = self._secrets.mask_in(await make(ledger))
+        if keep(made):
+            self._store.put(key, codec.dump_json((made, ledger.total())).decode())
+        return made
+
+    def recall(self, key: str, kind: Any) -> Any:
+        """The result kept under ``key`` with its usage counted, or None."""
+        text = self._store.get(key)
+        if text is None:
+            return None
+        value, usage = _codec(kind).validate_json(text)
+        self.ledger.add(usage)
+        return value
+
+    def keep(self, key: str, kind: Any, value: Any, usage: Mapping[Role, Usage]) -> None:
+        """Keep a result that was put together from other work; ``usage`` is counted when it is recalled."""
+        self._store.put(key, _codec(kind).dump_json((value, usage)).decode())
+
+    def spent_before(self) -> tuple[Usage, int]:
+        """The usage of all the work that the store holds, and how many runs of the program are among it."""
+        done = {key: _DONE.validate_json(text)[1] for key, text in self._store.items("work/")}
+        usage = sum((part for used in done.values() for part in used.values()), start=Usage())
+        return usage, sum(key.startswith(_RUNS) for key in done)
+
+
+@cache
+def _codec(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(tuple[kind, dict[Role, Usage]])
