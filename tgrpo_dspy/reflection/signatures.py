@@ -98,3 +98,16 @@ class ReconcileEdits(dspy.Signature):
     lessons: str = dspy.InputField(desc="the lessons the proposals are about, with their ids")
     proposals: str = dspy.InputField(desc="proposed changes, with how often each was proposed")
     edits: list[ProposedEdit] = dspy.OutputField(desc="the changes to make instead")
+
+
+class SummarizeAttempt(dspy.Signature):
+    """A program worked on an example in many steps, and a grader judged the outcome.
+
+    Retell the attempt in order, in at most 100 words, for a reader who will compare it with another attempt: what it
+    tried, with which tools and arguments, what came back, and the step that decided the outcome. Keep decisive names
+    and values word for word, leave out what changed nothing, and give no advice.
+    """
+
+    task: str = dspy.InputField(desc="what the program does")
+    attempt: str = dspy.InputField(desc="the example and the attempt, step by step")
+    summary: str = dspy.OutputField(desc="what happened, in at most 100 words")
