@@ -2,181 +2,120 @@
 
 from __future__ import annotations
 
-import random
-import threading
-from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import dspy
 import pytest
+from dspy.lm15 import ImagePart
 
-from tests.scripted import RULE, Shouting, add, edits, examples, reflects
-from tgrpo_dspy import TrainingFreeGRPO
-from tgrpo_dspy.testing import Call
+from tests.kinds import KINDS, SIGNATURE, Frozen, Rich, Twins, Versatile, look, rich_examples
+from tests.scripted import RULE, Seen, exact, examples
+from tgrpo_dspy import Experience, ExperienceLibrary, TrainingFreeGRPO
 
-SIGNATURE = "question -> answer"
-
-
-class Versatile(Shouting):
-    """Answers whatever a program asks for: with the rule in its prompt always right, without it half of the time.
-
-    It counts by question, so that the order in which calls arrive changes nothing.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: Counter[str] = Counter()
-
-    def __call__(self, call: Call) -> dict[str, Any]:
-        if reflects(call):
-            return edits(call, add())
-        question = call.fields.get("question", "")
-        self.asked[question] += 1
-        right = RULE in call.system or random.Random(f"{question} {self.asked[question]}").random() < 0.5
-        values: dict[str, Any] = {
-            "answer": question.upper() if right else question,
-            "next_thought": "look it up" if "observation_0" not in call.user else "done",
-            "next_tool_name": "look" if "observation_0" not in call.user else "finish",
-            "next_tool_args": {"where": "there"} if "observation_0" not in call.user else {},
-        }
-        return {name: values.get(name, "because") for name in call.asks_for}
-
-
-def look(where: str) -> str:
-    """Look somewhere."""
-    return f"nothing {where}"
-
-
-class Loop(dspy.Module):
-    """Calls one predictor three times, and the last one counts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.steps = [dspy.Predict(SIGNATURE)]
-        self.lock = threading.Lock()
-
-    def forward(self, question: str) -> dspy.Prediction:
-        for _ in range(2):
-            self.steps[0](question=question)
-        return self.steps[0](question=question)
-
-
-class Branch(dspy.Module):
-    """Uses one of two predictors and never the other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.used, self.spare = dspy.ChainOfThought(SIGNATURE), dspy.ChainOfThought(SIGNATURE)
-
-    def forward(self, question: str) -> dspy.Prediction:
-        return self.used(question=question) if question else self.spare(question=question)
-
-
-class Parallel(dspy.Module):
-    """Asks twice at once and takes the first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ask = dspy.Predict(SIGNATURE)
-        self.parallel = dspy.Parallel(num_threads=2, disable_progress_bar=True)
-
-    def forward(self, question: str) -> dspy.Prediction:
-        return self.parallel([(self.ask, {"question": question}), (self.ask, {"question": question + "?"})])[0]
-
-
-class Compare(dspy.Module):
-    """Three attempts, compared by a module that pins its temperature."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attempt = dspy.ChainOfThought(SIGNATURE)
-        self.compare = dspy.MultiChainComparison(SIGNATURE, M=2)
-
-    def forward(self, question: str) -> dspy.Prediction:
-        attempts = [self.attempt(question=question) for _ in range(2)]
-        return self.compare(attempts, question=question)
-
-
-class Frozen(dspy.Module):
-    """One part was compiled before and is left alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before, self.answer = dspy.ChainOfThought(SIGNATURE), dspy.Predict(SIGNATURE)
-        self.before._compiled = True
-
-    def forward(self, question: str) -> dspy.Prediction:
-        self.before(question=question)
-        return self.answer(question=question)
-
-
-def long_enough(args: Any, pred: Any) -> float:
-    return float(len(pred.answer) > 3)
-
-
-PROGRAMS: dict[str, Callable[[], dspy.Module]] = {
-    "Predict": lambda: dspy.Predict(SIGNATURE),
-    "ChainOfThought": lambda: dspy.ChainOfThought(SIGNATURE),
-    "ReAct": lambda: dspy.ReAct(SIGNATURE, tools=[look], max_iters=3),
-    "BestOfN": lambda: dspy.BestOfN(dspy.Predict(SIGNATURE), N=2, reward_fn=long_enough, threshold=2.0),
-    "Refine": lambda: dspy.Refine(dspy.Predict(SIGNATURE), N=1, reward_fn=long_enough, threshold=0.5),
-    "MultiChainComparison": Compare,
-    "Parallel": Parallel,
-    "Loop": Loop,
-    "Branch": Branch,
-    "Frozen": Frozen,
-}
 ADAPTERS = {"chat": dspy.ChatAdapter, "json": dspy.JSONAdapter, "xml": dspy.XMLAdapter}
 
 
+def compiled_with(model: Versatile, student: dspy.Module, **settings: Any) -> Any:
+    optimizer = TrainingFreeGRPO(metric=exact, epochs=1, group_size=3, num_threads=1)
+    with dspy.context(lm=model.lm()):
+        return optimizer.compile(student, trainset=examples(2), verbose=False, **settings)
+
+
+def parts_of(program: dspy.Module) -> dict[str, Any]:
+    """What a program's predictors are, apart from their instructions."""
+    return {name: (p.lm, p.config, p.demos, list(p.signature.fields)) for name, p in program.named_predictors()}
+
+
 @pytest.mark.parametrize("adapter", ADAPTERS)
-@pytest.mark.parametrize("kind", PROGRAMS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_any_program_with_any_adapter(kind: str, adapter: str) -> None:
-    model, student = Versatile(), PROGRAMS[kind]()
-    names = [name for name, _ in student.named_predictors()]
-    before = {name: p.signature.instructions for name, p in student.named_predictors()}
-    optimizer = TrainingFreeGRPO(metric=lambda g, p: p.answer == g.answer, epochs=2, group_size=3, num_threads=1)
-    with dspy.context(lm=model.lm(), adapter=ADAPTERS[adapter]()):
-        compiled = optimizer.compile(student, trainset=examples(2), verbose=False)
+    case, model, seen = KINDS[kind], Versatile(native_tools=KINDS[kind].native_tools), Seen()
+    student, trainset = case.program(model), case.examples(2)
+    signatures = {name: p.signature for name, p in student.named_predictors()}
+    optimizer = TrainingFreeGRPO(metric=case.metric, epochs=2, group_size=3, num_threads=1, listeners=[seen])
+    with dspy.context(lm=model.lm(), adapter=ADAPTERS[adapter](use_native_function_calling=case.native_tools)):
+        compiled = optimizer.compile(student, trainset=trainset, verbose=False)
         assert optimizer.report is not None
-        runs = len(model.runs)
-        optimizer.compile(student, trainset=examples(2), verbose=False)
+        rollouts, runs = list(seen), len(model.runs)
+        optimizer.compile(student, trainset=trainset, verbose=False)
+    assert [r.failure for r in rollouts if r.failure] == []
+    assert {call.form for call in model.runs} == {adapter}, "no answer was read by another adapter"
+    turns = [turn for rollout in rollouts for turn in rollout.turns]
+    ran = {turn.name for turn in turns if turn.kind == "predictor"}
+    assert ran == signatures.keys() - case.silent | case.unlisted
+    assert {turn.name for turn in turns if turn.kind == "tool"} == case.tools
     first, second = optimizer.report.steps
-    rollouts = [r for step in (first, second) for group in step.groups for r in group.rollouts]
-    assert [r.failure for r in rollouts] == [None] * len(rollouts)
-    assert all(r.turns and {t.name for t in r.turns} & {*names, "Predict"} for r in rollouts)
     assert first.informative > 0 and second.mean_reward == 1.0
-    assert all(RULE in p.signature.instructions for _, p in compiled.named_predictors())
-    assert [name for name, _ in compiled.named_predictors()] == names
-    assert {name: p.signature.instructions for name, p in student.named_predictors()} == before
+    assert all(RULE in p.signature.instructions for name, p in compiled.named_predictors() if name in ran)
+    assert parts_of(compiled) == parts_of(student)
+    assert {name: p.signature for name, p in student.named_predictors()} == signatures
     assert len(model.runs) == runs, "a second run must come from the cache"
 
 
-def test_a_part_that_was_compiled_before_is_left_alone() -> None:
-    optimizer = TrainingFreeGRPO(metric=lambda g, p: p.answer == g.answer, epochs=1, num_threads=1)
-    with dspy.context(lm=Versatile().lm()):
-        compiled = optimizer.compile(Frozen(), trainset=examples(2), verbose=False)
+def test_a_part_that_was_compiled_before_is_left_alone_but_sampled() -> None:
+    model, student = Versatile(), Frozen()
+    student.before.predict.config = {"temperature": 0.0, "rollout_id": 1}
+    compiled = compiled_with(model, student)
     assert RULE in compiled.answer.signature.instructions
-    assert RULE not in compiled.before.predict.signature.instructions
+    assert compiled.before.predict.signature is student.before.predict.signature
+    assert compiled.before.predict.config == {"temperature": 0.0, "rollout_id": 1}
+    assert {call.request.config.temperature for call in model.runs} == {0.7}
+    assert len(model.runs) == 2 * 3 * 2
 
 
-def test_an_lm_that_the_program_holds_outside_a_predictor_is_sampled_too() -> None:
-    held = Versatile()
+class Holding(dspy.Module):
+    """Answers on an LM that it holds in a container."""
 
-    class Holding(dspy.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.answer = dspy.Predict(SIGNATURE)
-            self.strong = held.lm(model="test/strong")
+    def __init__(self, lm: dspy.LM) -> None:
+        super().__init__()
+        self.answer = dspy.Predict(SIGNATURE)
+        self.lms = {"all": [lm]}
 
-        def forward(self, question: str) -> dspy.Prediction:
-            with dspy.context(lm=self.strong):
-                return self.answer(question=question)
+    def forward(self, question: str) -> dspy.Prediction:
+        with dspy.context(lm=self.lms["all"][0]):
+            return self.answer(question=question)
 
+
+class Asking(dspy.Module):
+    """Answers by a tool that is the method of a module with an LM of its own, which DSPy does not see."""
+
+    def __init__(self, lm: dspy.LM) -> None:
+        super().__init__()
+        self.unused = dspy.Predict(SIGNATURE)
+        self.tool = dspy.Tool(Holding(lm).forward, name="expert")
+
+    def forward(self, question: str) -> dspy.Prediction:
+        return self.tool(question=question)
+
+
+@pytest.mark.parametrize("make", [Holding, Asking])
+def test_an_lm_that_the_program_holds_outside_its_predictors_is_sampled_too(make: Any) -> None:
     model = Versatile()
-    optimizer = TrainingFreeGRPO(metric=lambda g, p: p.answer == g.answer, epochs=1, group_size=4, num_threads=1)
+    compiled_with(model, make(model.lm(model="test/held")))
+    assert [call.request.model for call in model.runs] == ["test/held"] * 2 * 3
+    assert {call.request.config.temperature for call in model.runs} == {0.7}
+
+
+def test_a_lesson_for_one_of_two_equal_predictors_reaches_only_that_one() -> None:
+    lesson = Experience(id="e1", text=RULE, target="parts['polish']")
+    compiled = compiled_with(Versatile(), Twins(), initial_library=ExperienceLibrary((lesson,)))
+    assert RULE in compiled.parts["polish"].signature.instructions
+    assert RULE not in compiled.parts["draft"].signature.instructions
+
+
+def test_images_histories_and_tools_reach_the_model_as_what_they_are() -> None:
+    model = Versatile()
     with dspy.context(lm=model.lm()):
-        optimizer.compile(Holding(), trainset=examples(1), verbose=False)
-    assert len(held.engine.calls) == 4
-    assert model.runs == []
+        TrainingFreeGRPO(metric=exact, epochs=1, group_size=2).compile(
+            dspy.Predict(Rich), trainset=rich_examples(1), verbose=False
+        )
+    assert len(model.runs) == 2
+    for call in model.runs:
+        assert any(isinstance(part, ImagePart) for part in call.request.messages[-1].parts)
+        assert [message.role for message in call.request.messages] == ["user", "assistant", "user"]
+        assert "look, whose description is" in call.user
+
+
+def test_code_that_runs_in_dspys_own_local_interpreter() -> None:
+    student = dspy.RLM(SIGNATURE, tools=[look], interpreter_factory=dspy.LocalInterpreter)
+    assert RULE in compiled_with(Versatile(), student).generate_action.signature.instructions

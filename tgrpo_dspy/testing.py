@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 from xml.sax.saxutils import escape
 
 import dspy
-from dspy.lm15 import Message, Request, Response
+from dspy.lm15 import Message, Request, Response, TextPart, ToolCallPart, ToolResultPart
 from dspy.lm15 import Usage as ProviderUsage
 
 _HEADER = re.compile(r"^\[\[ ## (\w+) ## \]\]\s*$", re.MULTILINE)
@@ -26,13 +26,22 @@ _REQUEST = "Respond with"
 class Call:
     """A prompt as the model sees it: the system text, the last user text, and everything as one string.
 
-    ``fields`` and ``asks_for`` read the forms of DSPy's chat, JSON and XML adapters.
+    ``fields`` and ``asks_for`` read the forms of DSPy's chat, JSON and XML adapters. ``request`` is what the engine
+    got, with the temperature in its ``config`` and natively offered tools in ``tools``.
     """
 
     system: str
     user: str
     text: str
     number: int
+    request: Request = field(repr=False)
+
+    @classmethod
+    def of(cls, request: Request, number: int) -> Call:
+        """The call that a request makes."""
+        system = request.system if isinstance(request.system, str) else _text_of(request.system or ())
+        texts = [_text_of(message.parts) for message in request.messages]
+        return cls(system, texts[-1], "\n".join([system, *texts]), number, request)
 
     @property
     def form(self) -> Literal["chat", "json", "xml"]:
@@ -58,12 +67,18 @@ class Call:
         return tuple(name for name in re.findall(pattern, request) if name != "completed")
 
 
+Answer: TypeAlias = str | Mapping[str, Any] | Message
+
+
 class ScriptedEngine:
     """Answers every request by a function of the prompt; counts and keeps the requests it saw.
 
     Args:
-        respond: called with a ``Call``; returns the completion as text, or a mapping of output fields that is written
-            in the form the call asks for. What it raises is the engine's failure.
+        respond: called with a ``Call``; returns the completion as text, a mapping of output fields that is written in
+            the form the call asks for, or a ``dspy.lm15.Message`` such as ``tool_call`` makes. What it raises is the
+            engine's failure.
+        native_tools: whether the model can be offered tools natively, by adapters that use this. Otherwise they write
+            the tools into the prompt and read the calls from the completion.
 
     Example:
         >>> engine = ScriptedEngine(lambda call: {"answer": call.fields["question"].upper()})
@@ -74,8 +89,9 @@ class ScriptedEngine:
         1
     """
 
-    def __init__(self, respond: Callable[[Call], str | Mapping[str, Any]]) -> None:
+    def __init__(self, respond: Callable[[Call], Answer], *, native_tools: bool = False) -> None:
         self.respond = respond
+        self.supports_function_calling = native_tools  # DSPy reads it
         self.calls: list[Call] = []
         self._lock = threading.Lock()
 
@@ -87,17 +103,13 @@ class ScriptedEngine:
 
     def complete(self, request: Request) -> Response:
         """DSPy's engine protocol: one request, one response."""
-        system = request.system if isinstance(request.system, str) else "".join(p.text for p in request.system or ())
-        texts = [message.text or "" for message in request.messages]
         with self._lock:
-            call = Call(system, texts[-1], "\n".join([system, *texts]), len(self.calls))
+            call = Call.of(request, len(self.calls))
             self.calls.append(call)
-        answer = self.respond(call)
-        text = answer if isinstance(answer, str) else completion(answer, call.form)
-        usage = ProviderUsage(input_tokens=len(call.text) // 4, output_tokens=len(text) // 4)
-        return Response(
-            id=None, model="scripted", message=Message.assistant(text or " "), finish_reason="stop", usage=usage
-        )
+        message = _message(self.respond(call), call.form)
+        usage = ProviderUsage(input_tokens=len(call.text) // 4, output_tokens=len(_text_of(message.parts)) // 4)
+        finish: Literal["tool_call", "stop"] = "tool_call" if message.first(ToolCallPart) else "stop"
+        return Response(id=None, model="scripted", message=message, finish_reason=finish, usage=usage)
 
     def dump_state(self) -> dict[str, Any]:
         """Nothing of a script is saved; a loaded program needs its LM set again."""
@@ -138,6 +150,29 @@ def completion(fields: Mapping[str, Any], form: Literal["chat", "json", "xml"] =
         return "\n\n".join(f"<{name}>\n{escape(text)}\n</{name}>" for name, text in texts.items())
     parts = [f"[[ ## {name} ## ]]\n{text}" for name, text in texts.items()]
     return "\n\n".join([*parts, "[[ ## completed ## ]]"])
+
+
+def tool_call(name: str, **arguments: Any) -> Message:
+    """An answer that calls a tool natively.
+
+    Example:
+        >>> tool_call("look", where="there").parts[0].input
+        {'where': 'there'}
+    """
+    return Message.assistant(ToolCallPart(id=f"call_{name}", name=name, input=arguments))
+
+
+def _message(answer: Answer, form: Literal["chat", "json", "xml"]) -> Message:
+    if isinstance(answer, Message):
+        return answer
+    text = answer if isinstance(answer, str) else completion(answer, form)
+    return Message.assistant(text or " ")
+
+
+def _text_of(parts: Iterable[Any]) -> str:
+    """The text of message parts, with the results of tools, without images and calls."""
+    results = (part.content if isinstance(part, ToolResultPart) else [part] for part in parts)
+    return "".join(part.text for content in results for part in content if isinstance(part, TextPart))
 
 
 def _unscripted(call: Call) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 
 import dspy
+from dspy import LM
+from dspy.utils.exceptions import LMConfigurationError
 
-from tgrpo_dspy.cloning import clone, held_lms
+from tgrpo_dspy.cloning import clone, shared_parts
 from tgrpo_dspy.library.instructions import inject
 from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.runs.identity import describe_adapter, describe_lm, describe_program, fingerprint
-
-# DSPy keeps this key only for models that refuse any temperature but their own.
-_FIXED_TEMPERATURE_MARK = "max_completion_tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,42 +24,66 @@ class Policy:
     Args:
         program: the program.
         identity: hash of what its runs depend on: the program, the LMs, the adapter.
+        shared: what all copies share, see ``shared_parts``; found once, since every run makes a copy.
     """
 
     program: dspy.Module
     identity: str
+    shared: Mapping[int, object]
 
     @classmethod
     def of(cls, student: dspy.Module, library: ExperienceLibrary) -> Policy:
         """The student with the library injected; the student is not changed."""
         program = inject(student, library)
         lm, adapter = dspy.settings.lm, dspy.settings.adapter
-        return cls(program, fingerprint([describe_program(program), describe_lm(lm), describe_adapter(adapter)]))
+        identity = fingerprint([describe_program(program), describe_lm(lm), describe_adapter(adapter)])
+        return cls(program, identity, shared_parts(program))
 
-    def as_is(self) -> tuple[dspy.Module, dspy.BaseLM | None]:
-        """A copy to run with the user's own settings, and the LM of the context."""
-        return clone(self.program), dspy.settings.lm
+    def as_is(self, rollout_id: int | None = None) -> tuple[dspy.Module, dspy.BaseLM | None]:
+        """A copy to run with the user's own settings, and the LM of the context; a run of its own with an id."""
+        if rollout_id is None:
+            return clone(self.program, self.shared), dspy.settings.lm
+        return self._copy(lambda lm: lm.copy(rollout_id=rollout_id), without=("rollout_id",))
 
     def sampled(self, rollout_id: int, temperature: float) -> tuple[dspy.Module, dspy.BaseLM | None]:
-        """A copy whose LMs sample under ``rollout_id``, and the sampling copy of the context's LM.
+        """A copy whose LMs sample under ``rollout_id``, and the sampling copy of the context's LM."""
+        return self._copy(lambda lm: sample_lm(lm, rollout_id, temperature), without=("temperature", "rollout_id"))
 
-        One copy is made per original LM, so that modules which ask for "the" LM of a program still find one. A
-        temperature or rollout id pinned on a predictor would beat the LM's; it is dropped from the copy.
+    def _copy(
+        self, copy_lm: Callable[[dspy.BaseLM], dspy.BaseLM], *, without: Collection[str]
+    ) -> tuple[dspy.Module, dspy.BaseLM | None]:
+        """A copy with copies of its LMs: one per original, so that modules which ask for "the" LM still find one.
+
+        What is pinned on a predictor would beat the LM's settings; what is ``without`` is dropped from the copy.
         """
         context_lm = dspy.settings.lm
-        originals = held_lms(self.program) + ([context_lm] if context_lm is not None else [])
-        copies = {id(lm): sample_lm(lm, rollout_id, temperature) for lm in originals}
-        program = clone(self.program, copies)
-        for _, predictor in program.named_predictors():
-            predictor.config = {k: v for k, v in predictor.config.items() if k not in ("temperature", "rollout_id")}
+        lms = [lm for lm in (*self.shared.values(), context_lm) if isinstance(lm, dspy.BaseLM)]
+        copies = {id(lm): copy_lm(lm) for lm in lms}
+        program = clone(self.program, {**self.shared, **copies})
+        for _, predictor in program.named_sub_modules(dspy.Predict):  # those of frozen parts sample too
+            predictor.config = {k: v for k, v in predictor.config.items() if k not in without}
         return program, copies.get(id(context_lm))
 
 
 def sample_lm(lm: dspy.BaseLM, rollout_id: int, temperature: float) -> dspy.BaseLM:
-    """A copy of an LM that samples, cached apart from every other rollout id."""
-    if _FIXED_TEMPERATURE_MARK in lm.kwargs:
-        return lm.copy(rollout_id=rollout_id)
-    return lm.copy(rollout_id=rollout_id, temperature=temperature)
+    """A copy of an LM that samples, cached apart from every other rollout id.
+
+    A reasoning model that allows no temperature but its own keeps it: none, or 1.0.
+    """
+    if not (isinstance(lm, LM) and _refused(lm.model, temperature)):
+        return lm.copy(rollout_id=rollout_id, temperature=temperature)
+    own = {} if lm.kwargs.get("temperature") is None else {"temperature": 1.0}
+    return lm.copy(rollout_id=rollout_id, **own)
+
+
+@cache
+def _refused(model: str, temperature: float) -> bool:
+    """Whether DSPy makes no LM for this model at this temperature. ``LM.copy`` would not tell: it checks nothing."""
+    try:
+        LM(model, temperature=temperature)
+    except LMConfigurationError:
+        return True
+    return False
 
 
 def rollout_id(*parts: object) -> int:
