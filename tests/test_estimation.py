@@ -9,7 +9,7 @@ import dspy
 import pytest
 
 from tests.scripted import RULE, Shouting, add, edits, exact, examples, reflects
-from tgrpo_dspy import TrainingFreeGRPO
+from tgrpo_dspy import Sampling, TrainingFreeGRPO
 from tgrpo_dspy.errors import ConfigurationError, ProgramError
 from tgrpo_dspy.estimation import Estimate, estimate
 from tgrpo_dspy.estimation.loads import RunLoad
@@ -108,7 +108,13 @@ def test_what_a_run_really_takes_lies_in_the_estimate(make: Callable[[], dspy.Mo
     model = Answering()
     happened: list[Event] = []
     train, val, sizes = examples(5), examples(3, "validation"), {"group_size": 3, "epochs": 2, "batch_size": 2}
-    optimizer = TrainingFreeGRPO(metric=exact, num_threads=2, listeners=[happened.append], **sizes)  # type: ignore[arg-type]
+    optimizer = TrainingFreeGRPO(
+        metric=exact,
+        num_threads=2,
+        sampling=Sampling(solved_score=None),
+        listeners=[happened.append],
+        **sizes,  # type: ignore[arg-type]
+    )
     with dspy.context(lm=model.lm(model=PRICED)):
         estimated = guess(make(), trainset=train, valset=val, **sizes)
         assert model.engine.calls == []

@@ -25,8 +25,8 @@ from tgrpo_dspy.testing import Call
 from tgrpo_dspy.views.report import report_to_json
 
 THREADS = 2
-RUNS = 10
 KILLS = 60
+KILLS_OF_A_RUN = 6
 
 
 class Salted(dspy.Module):
@@ -104,19 +104,17 @@ def main(root: Path) -> None:
     started = time.monotonic()
     assert attempt(root / "whole", None)
     length = time.monotonic() - started
-    left = KILLS
-    for number in range(RUNS):
+    killed = number = 0
+    while killed < KILLS:
         folder = root / f"killed-{number}"
         folder.mkdir()
-        kills, of_this_run = 0, left // (RUNS - number)
-        while kills < of_this_run:
+        kills = 0
+        while kills < min(KILLS_OF_A_RUN, KILLS - killed) and not (folder / "report.json").exists():
             # A moment of the whole run, so that kills hit its end as well as its beginning.
-            kills += not attempt(folder, draw.uniform(0.0, length * (kills + 2) / of_this_run))
-            if (folder / "report.json").exists():
-                break
+            kills += not attempt(folder, draw.uniform(0.0, length * (kills + 2) / KILLS_OF_A_RUN))
         attempt(folder, None)
         (folder / "kills").write_text(str(kills), encoding="utf-8")
-        left -= kills
+        killed, number = killed + kills, number + 1
 
 
 if __name__ == "__main__":

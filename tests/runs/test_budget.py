@@ -10,12 +10,13 @@ import dspy
 import pytest
 
 from tests.scripted import RULE, Shouting, exact, examples
-from tgrpo_dspy import Budget, ConfigurationError, TrainingFreeGRPO
+from tgrpo_dspy import Budget, ConfigurationError, Sampling, TrainingFreeGRPO
 from tgrpo_dspy.records import CompileReport
 from tgrpo_dspy.runs.events import RunStopped
 from tgrpo_dspy.testing import Call
 
 STEPS, GROUPS, SIZE, VAL = 4, 3, 4, 2
+EVERY = Sampling(solved_score=None)
 STEP = GROUPS * SIZE
 WHOLE = STEPS * STEP + (STEPS + 1) * VAL
 
@@ -23,7 +24,7 @@ WHOLE = STEPS * STEP + (STEPS + 1) * VAL
 def learned(
     model: Shouting, budget: Budget | None, run_dir: Path | None = None, *, threads: int = 2, valset: bool = True
 ) -> tuple[dspy.Module, CompileReport]:
-    optimizer = TrainingFreeGRPO(metric=exact, epochs=STEPS, group_size=SIZE, num_threads=threads)
+    optimizer = TrainingFreeGRPO(metric=exact, epochs=STEPS, group_size=SIZE, num_threads=threads, sampling=EVERY)
     with dspy.context(lm=model.lm()):
         program = optimizer.compile(
             dspy.Predict("question -> answer"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -54,7 +55,7 @@ def test_every_run_ends_with_a_usable_program_and_no_failed_call_becomes_a_rewar
         epochs=STEPS,
         group_size=SIZE,
         num_threads=4,
-        sampling=Sampling(retry_delay=0.0),
+        sampling=Sampling(retry_delay=0.0, solved_score=None),
         listeners=[seen.append],
     )
     adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
@@ -113,3 +114,27 @@ def test_an_lm_failure_that_passes_costs_no_rollout() -> None:
     rollouts = [r for group in optimizer.report.steps[0].groups for r in group.rollouts]
     assert [r.failure for r in rollouts] == [None] * 10
     assert optimizer.report.usage["rollout"].failed == 10 == optimizer.report.usage["rollout"].calls
+
+
+def test_a_run_that_an_lm_stopped_goes_on_when_it_answers_again(tmp_path: Path) -> None:
+    def learned(model: Shouting) -> tuple[dspy.Module, TrainingFreeGRPO]:
+        dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+        optimizer = TrainingFreeGRPO(metric=exact, epochs=2, group_size=4, num_threads=1)
+        with dspy.context(lm=model.lm()):
+            program = optimizer.compile(
+                dspy.Predict("question -> answer"), trainset=examples(3), run_dir=tmp_path, verbose=False
+            )
+        return program, optimizer
+
+    class Dying(Shouting):
+        def __call__(self, call: Call) -> Any:
+            if call.number >= 17:
+                raise LMAuthError("no credit left")
+            return super().__call__(call)
+
+    _, first = learned(Dying())
+    assert first.report is not None and first.report.stopped_by is not None
+    healthy = Shouting()
+    _, second = learned(healthy)
+    assert second.report is not None and second.report.stopped_by is None
+    assert len(healthy.runs) == 2 * 3 * 4 - (17 - 1), "what was answered before is not asked again"

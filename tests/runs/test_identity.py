@@ -65,6 +65,9 @@ class Plain:
     def __init__(self, **held: Any) -> None:
         self.__dict__.update(held)
 
+    def same(self, gold: Any, pred: Any) -> bool:
+        return vars(self) == vars(pred)
+
 
 class Array:
     """Shows its ends only, as arrays do."""
@@ -131,7 +134,12 @@ class Agent(dspy.Module):
         self.frozen._compiled = True
         self.tool = dspy.Tool(look)
         self.limit, self.rate, self.missing, self.text = 3, 0.5, None, "text"
-        self.nested = {"list": [1, "two", (3.0, None)], "names": {"ada", "bob", "cy", "dee"}}
+        self.nested = {
+            "1": "one",
+            "most": float("inf"),
+            "list": [1, "two", (3.0, None)],
+            "names": {"ada", "bob", "cy", "dee"},
+        }
         self.key = lambda question: question in {"ada", "bob", "cy", "dee"}
         self.part = functools.partial(look, times=2)
         self.method = self.answered
@@ -249,16 +257,40 @@ def test_everything_is_the_same_in_another_process(elsewhere: dict[str, str]) ->
 def test_a_copy_is_the_same_program(kind: str) -> None:
     program = PROGRAMS[kind]()
     described = describe_program(program)
-    assert described == json.loads(json.dumps(described)), "it must survive a file"
+    assert described == json.loads(json.dumps(described, allow_nan=False)), "it must survive a file"
     assert describe_program(PROGRAMS[kind]()) == described
     if kind != "Agent":  # a program with a lock is copied part by part; one that is shared comes out as two
         assert describe_program(clone(program)) == described
         assert describe_program(program.deepcopy()) == described
 
 
+def test_the_default_of_a_field_counts() -> None:
+    def polite(name: str) -> Any:
+        fields = {"name": (str, dspy.InputField(default=name)), "greeting": (str, dspy.OutputField())}
+        return describe_program(dspy.Predict(dspy.Signature(fields)))
+
+    assert polite("you") == polite("you") != polite("they")
+
+
+def test_a_class_is_known_by_its_name_and_source_alone() -> None:
+    assert set(describe_program(Agent())["self"]["class"]) == {"name", "code"}
+
+
 def test_every_module_is_described_frozen_and_nested_ones_too() -> None:
     names = set(describe_program(Agent()))
     assert {"self.frozen.predict", "self.byname[2][0][0]", "self.steps[0].predict", "self.byname[first]"} <= names
+
+
+def test_a_module_that_is_held_twice_is_described_once() -> None:
+    described = describe_program(Agent())
+    assert (described["self"]["again"], described["self"]["itself"]) == ("-> self.predict", ["-> self"])
+
+
+def test_what_a_parallel_counts_is_not_part_of_a_program() -> None:
+    program = Compare()
+    before = describe_program(program)
+    program.parallel.error_count = 5
+    assert describe_program(program) == before
 
 
 def test_a_run_leaves_no_mark() -> None:
@@ -329,7 +361,7 @@ CHANGES: dict[str, tuple[Callable[[Any], None], str]] = {
     "nothing": (_set("missing", 0), "self.missing"),
     "nested value": (lambda p: p.nested["list"].append(5), "self.nested.list"),
     "set": (lambda p: p.nested["names"].add("eve"), "self.nested.names"),
-    "key of another type": (lambda p: p.nested.update({1: p.nested.pop("list")}), "self.nested"),
+    "key of another type": (lambda p: p.nested.update({1: p.nested.pop("1")}), "self.nested.(1): added"),
     "lambda": (_set("key", lambda question: question in {"ada", "bob", "cy"}), "self.key.code"),
     "partial": (_set("part", functools.partial(look, times=3)), "self.part.keywords.times"),
     "cached function": (_set("cached", functools.lru_cache(look_twice)), "self.cached.code"),
@@ -476,7 +508,7 @@ def test_code_without_source_counts(edit: tuple[str, str], seen: bool) -> None:
 
 
 def test_a_class_made_in_a_function_counts_with_the_values_it_uses() -> None:
-    def make(k: int) -> dspy.Module:
+    def make(k: int, m: int) -> dspy.Module:
         class Made(dspy.Module):
             def __init__(self) -> None:
                 super().__init__()
@@ -485,15 +517,23 @@ def test_a_class_made_in_a_function_counts_with_the_values_it_uses() -> None:
             def forward(self, question: str) -> Any:
                 return self.answer(question=question * k)
 
+            @staticmethod
+            def helper() -> int:
+                return m
+
         return Made()
 
-    assert describe_program(make(1)) == describe_program(make(1)) != describe_program(make(2))
+    described = [describe_program(make(k, m)) for k, m in ((1, 1), (1, 1), (2, 1), (1, 2))]
+    assert described[0] == described[1] != described[2]
+    assert described[0] != described[3]
 
 
 PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "closure": (at_least(0.5), at_least(0.6)),
     "lambdas of one line": (lambda g, p: p.a, lambda g, p: p.b),
     "constants of a lambda": (lambda g, p: p.a > 1, lambda g, p: p.a > 1.0),
+    "names of arguments": (lambda gold, pred: pred, lambda gold, answer: answer),
+    "type of a constant": (lambda g, p: p.a == 1, lambda g, p: p.a == "1"),
     "lambda in a lambda": (lambda g, p: [x for x in p if x > 1], lambda g, p: [x for x in p if x > 2]),
     "set in a lambda": (lambda g, p: p in {"a", "b"}, lambda g, p: p in {"a", "c"}),
     "default": (lambda g, p, k=1: k, lambda g, p, k=2: k),
@@ -503,6 +543,7 @@ PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "attribute of an object": (Judge(1), Judge(2)),
     "items of an object": (Judge(), Judge(words=("good",))),
     "attribute behind a method": (Judge(1).grade, Judge(2).grade),
+    "attribute of an object that is no function": (Plain(a=1).same, Plain(a=2).same),
     "method": (Judge().grade, Judge().__call__),
     "program in a closure": (judged(dspy.Predict(SIGNATURE)), judged(dspy.Predict("question -> answer: bool"))),
     "program": (dspy.Predict(SIGNATURE), dspy.ChainOfThought(SIGNATURE)),
@@ -583,6 +624,7 @@ def test_an_lm_is_known_by_its_model_and_engine() -> None:
     assert describe_lm(None) is None
     assert describe_lm(dspy.LM("openai/gpt-4o")) != describe_lm(dspy.LM("openai/gpt-4"))
     assert describe_lm(Shouting().lm()) == describe_lm(Shouting().lm())
+    assert describe_lm(dspy.LM("openai/gpt-4o").copy(temperature=None)) == describe_lm(dspy.LM("openai/gpt-4o"))
     assert (describe_lm(Shouting().lm()) or {})["engine"] == "tgrpo_dspy.testing.ScriptedEngine"
 
 

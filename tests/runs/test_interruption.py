@@ -15,7 +15,7 @@ import dspy
 import pytest
 
 from tests.scripted import RULE, Shouting, exact, examples
-from tgrpo_dspy import TrainingFreeGRPO
+from tgrpo_dspy import Sampling, TrainingFreeGRPO
 from tgrpo_dspy.testing import Call
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends itself a POSIX signal")
@@ -48,7 +48,9 @@ class Threads:
 
 
 def compiled(model: Shouting, metric: Any, run_dir: Path) -> dspy.Module:
-    optimizer = TrainingFreeGRPO(metric=metric, epochs=2, group_size=4, num_threads=THREADS)
+    optimizer = TrainingFreeGRPO(
+        metric=metric, epochs=2, group_size=4, num_threads=THREADS, sampling=Sampling(solved_score=None)
+    )
     with dspy.context(lm=model.lm()):
         return optimizer.compile(
             dspy.Predict("question -> answer"), trainset=examples(3), run_dir=run_dir, verbose=False

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.runs.kill_child import KILLS, RUNS, THREADS
+from tests.runs.kill_child import KILLS, THREADS
 
 
 def calls(folder: Path) -> Counter[str]:
@@ -31,8 +31,7 @@ def test_a_run_that_is_killed_sixty_times_ends_as_if_nothing_had_happened(tmp_pa
     whole = tmp_path / "whole"
     assert set(calls(whole).values()) == {1}
     kills = 0
-    for number in range(RUNS):
-        folder = tmp_path / f"killed-{number}"
+    for folder in tmp_path.glob("killed-*"):
         of_this_run = int((folder / "kills").read_text(encoding="utf-8"))
         kills += of_this_run
         for name in ("library.json", "program.json"):

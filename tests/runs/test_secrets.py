@@ -30,7 +30,7 @@ def known(*values: str) -> Secrets:
     "kwargs",
     [
         {"api_key": SECRET},
-        {"headers": {"Authorization": f"Bearer {SECRET}"}, "api_key": SECRET},
+        {"headers": {"Authorization": SECRET}},
         {"extra_headers": {"x-api-key": SECRET}},
         {"extra_body": {"auth": [{"client_secret": SECRET}]}},
         {"aws_secret_access_key": SECRET},
@@ -55,6 +55,18 @@ def test_attributes_of_an_lm_and_of_its_engine_are_looked_at() -> None:
     lm = Shouting().lm()
     lm.access_token, lm.engine.password = "token-of-the-lm", "word-of-the-engine"
     assert Secrets.of([lm], environ={}).mask("token-of-the-lm word-of-the-engine") == "*** ***"
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "basic", "Token"])
+def test_what_follows_the_scheme_of_a_header_is_masked_alone_too(scheme: str) -> None:
+    secrets = Secrets.of([dspy.LM("openai/gpt-4o", headers={"Authorization": f"{scheme} dXNlcjpwYXNz"})], environ={})
+    assert secrets.mask("dXNlcjpwYXNz was refused") == "*** was refused"
+
+
+def test_what_an_lm_answered_is_no_secret() -> None:
+    lm = Shouting().lm()
+    lm.history.append({"outputs": [{"token": "an-answer-1"}]})
+    assert Secrets.of([lm], environ={}) == no_secrets
 
 
 @pytest.mark.parametrize(
@@ -151,6 +163,10 @@ def test_ordinary_texts_stay_as_they_are(text: str) -> None:
     assert known(SECRET).mask(text) is text
 
 
+def test_empty_and_tiny_values_mask_nothing() -> None:
+    assert known("", "a", "***").mask("a***b") == "a***b"
+
+
 def test_the_longest_secret_goes_first() -> None:
     assert known("password", "password-extended", "extended-and-more").mask("password-extended") == "***"
 
@@ -187,7 +203,7 @@ def test_nested_values_are_masked() -> None:
     assert s.mask_in([1, SECRET, [None, (f"<{SECRET}>", 2.5)]]) == [1, "***", [None, ("<***>", 2.5)]]
     assert s.mask_in({"a": {SECRET: [SECRET]}, 1: "b"}) == {"a": {"***": ["***"]}, 1: "b"}
     assert s.mask_in(MappingProxyType({"a": SECRET})) == {"a": "***"}
-    assert s.mask_in(Pair("x", SECRET)) == Pair("x", "***")
+    assert s.mask_in(Pair("x", SECRET)).value == "***"
     assert s.mask_in(Note("x", Note(SECRET, (SECRET,)))) == Note("x", Note("***", ("***",)))
 
 

@@ -33,9 +33,9 @@ class Estimate:
     cannot be parsed come on top. So do an LM's hidden thoughts, and LM calls of the metric.
 
     Args:
-        rollouts: runs of the program to learn from.
+        rollouts: most runs of the program to learn from; examples that are solved are skipped for a while.
         evaluations: runs of the program to score the student and the library of every step.
-        steps: how often the library may change.
+        steps: how often the library may change, at most.
         lm_calls: calls of the program and of the reflection.
         prompt_tokens, completion_tokens: estimated at four bytes each.
         cost: US dollars; None when the price of one of the LMs is not known.

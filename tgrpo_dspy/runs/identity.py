@@ -13,7 +13,6 @@ import inspect
 import json
 import math
 import re
-import textwrap
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -366,8 +365,7 @@ def _is_known(module: str | None) -> bool:
 
 def _code_of_function(function: FunctionType) -> str:
     code = function.__code__
-    # The source of a lambda is the line around it, which may hold anything else.
-    source = None if code.co_name == "<lambda>" else _source(code, f"def {code.co_name}")
+    source = _source(code, f"def {code.co_name}")  # not of a lambda, around which a line may hold anything else
     return _sha256(source) if source is not None else fingerprint(_compiled(code))
 
 
@@ -375,7 +373,7 @@ def _code_of_function(function: FunctionType) -> str:
 def _source(written: type | CodeType, start: str) -> str | None:
     """The source of a class or function, where it can be had and is the right one."""
     try:
-        source = textwrap.dedent(inspect.getsource(written))
+        source = inspect.getsource(written)
     except (OSError, TypeError, SyntaxError):
         return None
     return source if start in source else None  # what runs under the name of a file need not come from there
@@ -392,7 +390,7 @@ def _constant(value: Any) -> Any:
         return [_constant(item) for item in value]
     if isinstance(value, frozenset):
         return sorted((_constant(item) for item in value), key=_canonical)
-    return f"{type(value).__name__} {value!r}"
+    return repr(value)
 
 
 def _closure(function: FunctionType) -> dict[str, Any]:
@@ -416,7 +414,7 @@ def _written_in(cls: type) -> dict[str, Any]:
 
 
 def _sha256(text: str) -> str:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256(text.encode()).hexdigest()
 
 
 def _differences(path: str, before: Any, now: Any) -> Iterator[str]:

@@ -140,7 +140,7 @@ class Secrets:
 
     @cached_property
     def _known(self) -> re.Pattern[str]:
-        written = {form for value in self.values for form in _forms(value)}
+        written = {form for value in self.values for form in _forms(value) if len(form) > len(_MASK)}
         longest_first = sorted(written, key=lambda form: (-len(form), form))
         return re.compile("|".join(map(re.escape, longest_first))) if written else _NOTHING
 
