@@ -50,7 +50,7 @@ def test_sets_and_teacher(arguments: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"group_size": 1}, "group_size=1"),
+        ({"group_size": 0}, "group_size=0"),
         ({"epochs": 0}, "epochs=0"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"num_threads": 0}, "num_threads=0"),

@@ -90,7 +90,8 @@ def test_two_predictors_on_two_pinned_lms_are_both_sampled() -> None:
 
 
 def test_the_last_short_batch_is_used_and_every_epoch_sees_every_example() -> None:
-    _, optimizer = compiled_with(Shouting(), trainset=examples(5), batch_size=2, epochs=2, group_size=2)
+    every = Sampling(solved_score=None)
+    _, optimizer = compiled_with(Shouting(), trainset=examples(5), batch_size=2, epochs=2, group_size=2, sampling=every)
     assert optimizer.report is not None
     assert [len(step.groups) for step in optimizer.report.steps] == [2, 2, 1, 2, 2, 1]
     for epoch in (1, 2):
@@ -143,17 +144,6 @@ def test_reflection_sees_attempts_best_first_with_feedback_and_label() -> None:
     assert shown.index("well done") < shown.index("not in house style")
     assert "right answer: answer=QUESTION NUMBER 0" in shown
     assert "answer:\n  wrong: question number 0  ->  right: QUESTION NUMBER 0" in shown
-
-
-def test_without_ground_truth_the_label_is_not_shown() -> None:
-    def canary(gold: Any, pred: Any, trace: Any = None) -> bool:
-        return bool(pred.answer.isupper())
-
-    train = [dspy.Example(question="what now", answer="LABEL-CANARY").with_inputs("question")]
-    model = Shouting()
-    compiled_with(model, metric=canary, trainset=train, use_ground_truth=False)
-    assert model.reflections
-    assert not any("LABEL-CANARY" in call.text for call in model.engine.calls)
 
 
 def test_informative_groups_are_shown_together() -> None:
@@ -292,9 +282,11 @@ def test_an_initial_library_for_another_program_is_an_error_before_any_call() ->
     assert model.engine.calls == []
 
 
-def test_report_counts_calls_and_tokens_by_role_as_the_engine_saw_them() -> None:
+@pytest.mark.parametrize("threads", [1, 8])
+def test_report_counts_calls_and_tokens_by_role_as_the_engine_saw_them(threads: int) -> None:
     model = Shouting()
-    _, optimizer = compiled_with(model, valset=examples(2, "val"), epochs=2)
+    with dspy.context(track_usage=True):
+        _, optimizer = compiled_with(model, valset=examples(2, "val"), epochs=2, num_threads=threads)
     assert optimizer.report is not None
     usage = optimizer.report.usage
     assert usage["reflection"].calls == len(model.reflections)
@@ -381,7 +373,7 @@ def test_the_order_of_arrival_changes_nothing() -> None:
         return bool(pred.answer.endswith("0"))
 
     saved = []
-    for threads in (1, 2, 8):
+    for threads in (1, 2, 32):
         dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
         compiled, optimizer = compiled_with(
             Naming(),

@@ -25,8 +25,9 @@ from tgrpo_dspy.library import (
 )
 from tgrpo_dspy.optimizer import TrainingFreeGRPO
 from tgrpo_dspy.records import CompileReport, Evaluation, Failure, Group, Rollout, StepRecord, Usage
+from tgrpo_dspy.reflection.direct import generate_library
 from tgrpo_dspy.reflection.merging import merge
-from tgrpo_dspy.settings import Budget, LibraryLimits, Reflection, Sampling
+from tgrpo_dspy.settings import Budget, LibraryLimits, Reflection, Sampling, Validation
 
 __version__ = "0.1.0"
 
@@ -54,9 +55,11 @@ __all__ = [
     "TGRPOError",
     "TrainingFreeGRPO",
     "Usage",
+    "Validation",
     "__version__",
     "apply_markdown",
     "diff",
+    "generate_library",
     "inject",
     "load_library",
     "merge",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import dspy
 
 from tgrpo_dspy.evaluation.evaluate import evaluate
+from tgrpo_dspy.evaluation.trial import Trial
+from tgrpo_dspy.library.experience import Experience
 from tgrpo_dspy.library.guards import Guards
 from tgrpo_dspy.library.library import Applied, ExperienceLibrary
-from tgrpo_dspy.records import Advantage, Evaluation, Group
+from tgrpo_dspy.records import Advantage, Evaluation, Group, Measured, StepRecord
+from tgrpo_dspy.reflection.pooling import Pooling, Teaching
 from tgrpo_dspy.reflection.reflector import Reflector
-from tgrpo_dspy.reflection.trajectory import group_tokens
 from tgrpo_dspy.runs.events import Announcer, Evaluated, GroupFinished, StepStarted
 from tgrpo_dspy.sampling.examples import Item
 from tgrpo_dspy.sampling.executor import task_group
@@ -31,6 +34,15 @@ class Exploration:
     ran: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """What a step made of the library: the edits carried out, and what the trial dropped and measured."""
+
+    applied: Applied
+    dropped: tuple[Experience, ...]
+    effects: Mapping[str, Measured]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Learner:
     """Carries out the stages of a step for one student.
@@ -38,16 +50,20 @@ class Learner:
     Args:
         student: the program, without a library of its own.
         val: validation examples; may be empty.
+        repeats: runs per validation example.
         group_size: rollouts per example.
-        min_spread: a group is informative when its spread is larger.
+        teaching: which groups are reflected on.
+        trial: which experiences a rollout goes without, and what that shows.
         reflection: how many groups one reflection call may see.
         limits, guards: what a library may hold.
     """
 
     student: dspy.Module
     val: Sequence[Item]
+    repeats: int
     group_size: int
-    min_spread: float
+    teaching: Teaching
+    trial: Trial
     reflection: Reflection
     limits: LibraryLimits
     guards: Guards
@@ -57,12 +73,10 @@ class Learner:
     _scored: dict[str, Evaluation] = field(default_factory=dict)
 
     async def explore(self, batch: Sequence[Item], library: ExperienceLibrary, step: int) -> Exploration:
-        """Sample a group for every example and reflect on the informative ones as soon as their pool is full."""
+        """Sample a group for every example and reflect on those that teach as soon as their pool is full."""
         self.announce(StepStarted(step=step, examples=len(batch), group_size=self.group_size))
-        policy = Policy.of(self.student, library)
-        pooling = _Pooling(
-            len(batch), self.reflection.groups_per_call, self.reflection.max_prompt_tokens, self.min_spread
-        )
+        variants = self.trial.variants(partial(Policy.of, self.student), library, self.group_size, step)
+        pooling = Pooling(len(batch), self.reflection, self.teaching)
         advantages: dict[int, Advantage] = {}
         ran: set[str] = set()
 
@@ -72,9 +86,9 @@ class Learner:
                 advantages[number] = await self.reflector.advantage(groups, library)
 
             async def sample(lane: int, item: Item) -> None:
-                group = await self.sampler.group(policy, item, size=self.group_size, step=step, lane=lane)
+                group = await self.sampler.group(variants(lane), item, step=step, lane=lane)
                 ran.update(turn.name for rollout in group.rollouts for turn in rollout.turns)
-                self.announce(GroupFinished(group=group, informative=group.spread > self.min_spread))
+                self.announce(GroupFinished(group=group, informative=self.teaching.is_informative(group)))
                 for number, groups in pooling.add(lane, group):
                     tasks.start_soon(reflect, number, groups)
 
@@ -84,17 +98,21 @@ class Learner:
         groups = tuple(group for group in pooling.groups if group.rollouts)
         return Exploration(
             groups=groups,
-            informative=sum(group.spread > self.min_spread for group in groups),
+            informative=sum(map(self.teaching.is_informative, groups)),
             advantages=tuple(advantage for _, advantage in sorted(advantages.items())),
             ran=tuple(sorted(ran)),
         )
 
-    async def improve(self, advantages: Sequence[Advantage], library: ExperienceLibrary, step: int) -> Applied:
-        """Curate the edits of the step and carry them out together."""
-        proposed = [edit for advantage in advantages for edit in advantage.edits or ()]
-        edits, refused = await self.reflector.curate(proposed, library)
+    async def improve(self, explored: Exploration, library: ExperienceLibrary, step: int) -> Improvement:
+        """Curate the edits of the step, carry them out together, and drop what the trial has shown to do harm."""
+        proposed = [edit for advantage in explored.advantages for edit in advantage.edits or ()]
+        edits, refused = await self.reflector.curate(proposed, library, explored.ran)
         applied = library.apply(edits, step=step, limits=self.limits, guards=self.guards)
-        return replace(applied, refused=(*refused, *applied.refused))
+        self.trial.observe(explored.groups, step)
+        judged, dropped, effects = self.trial.judge(applied.library)
+        return Improvement(
+            replace(applied, library=judged, refused=(*refused, *applied.refused)), dropped=dropped, effects=effects
+        )
 
     async def score(self, library: ExperienceLibrary, step: int) -> Evaluation | None:
         """The library's validation score; None without a validation set, or when the run stops before it is known.
@@ -105,56 +123,15 @@ class Learner:
             return None
         policy = Policy.of(self.student, library)
         if policy.identity not in self._scored:
-            evaluation = await evaluate(policy, self.val, self.sampler)
+            evaluation = await evaluate(policy, self.val, self.sampler, repeats=self.repeats)
             if evaluation is None:
                 return None
             self._scored[policy.identity] = evaluation
         self.announce(Evaluated(step=step, evaluation=self._scored[policy.identity]))
         return self._scored[policy.identity]
 
-    def remember(self, library: ExperienceLibrary, evaluation: Evaluation | None) -> None:
-        """Take over a score from an earlier run."""
-        if evaluation is not None:
-            self._scored[Policy.of(self.student, library).identity] = evaluation
-
-
-class _Pooling:
-    """Hands out informative groups in batch order, as soon as all before them are done.
-
-    A pool is full with ``size`` groups or when the next group would not fit ``max_tokens`` beside it. The pools depend
-    on the batch only, never on which group was done first.
-    """
-
-    def __init__(self, total: int, size: int, max_tokens: int, min_spread: float) -> None:
-        self._total, self._size, self._max_tokens, self._min_spread = total, size, max_tokens, min_spread
-        self._done: dict[int, Group] = {}
-        self._next = 0
-        self._pool: list[Group] = []
-        self._tokens = 0
-        self._handed_out = 0
-
-    @property
-    def groups(self) -> tuple[Group, ...]:
-        return tuple(group for _, group in sorted(self._done.items()))
-
-    def add(self, position: int, group: Group) -> Iterator[tuple[int, list[Group]]]:
-        """Take a finished group; yields every pool that is full now, with its number."""
-        self._done[position] = group
-        while self._next in self._done:
-            ready = self._done[self._next]
-            self._done[self._next] = ready.brief()
-            self._next += 1
-            if ready.spread > self._min_spread:
-                tokens = group_tokens(ready)
-                if self._pool and self._tokens + tokens > self._max_tokens:
-                    yield self._hand_out()
-                self._pool.append(ready)
-                self._tokens += tokens
-            if len(self._pool) == self._size or (self._pool and self._next == self._total):
-                yield self._hand_out()
-
-    def _hand_out(self) -> tuple[int, list[Group]]:
-        pool = (self._handed_out, self._pool)
-        self._handed_out += 1
-        self._pool, self._tokens = [], 0
-        return pool
+    def remember(self, record: StepRecord) -> None:
+        """Take over what a step of an earlier run has measured."""
+        self.trial.observe(record.groups, record.step)
+        if record.evaluation is not None:
+            self._scored[Policy.of(self.student, record.after).identity] = record.evaluation

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,20 @@ from dspy.teleprompt import Teleprompter
 from tgrpo_dspy.cloning import ProgramT, choices, frozen_parts, held_lms, require_predictors
 from tgrpo_dspy.errors import ConfigurationError
 from tgrpo_dspy.estimation import Estimate, estimate
-from tgrpo_dspy.learning import Exploration, Learner
+from tgrpo_dspy.evaluation.acceptance import acceptance_of
+from tgrpo_dspy.evaluation.selection import Selection
+from tgrpo_dspy.evaluation.trial import Trial
+from tgrpo_dspy.learning import Learner
 from tgrpo_dspy.library.codec import to_json
 from tgrpo_dspy.library.guards import Guards
 from tgrpo_dspy.library.instructions import inject, read_library, strip
-from tgrpo_dspy.library.library import Applied, ExperienceLibrary
-from tgrpo_dspy.records import CompileReport, Evaluation, Role, StepRecord, Usage
+from tgrpo_dspy.library.library import ExperienceLibrary
+from tgrpo_dspy.records import CompileReport, StepRecord, Usage
 from tgrpo_dspy.reflection.advantage import SemanticAdvantage
 from tgrpo_dspy.reflection.asking import Asker
 from tgrpo_dspy.reflection.curation import Curation
 from tgrpo_dspy.reflection.curator import Curator
+from tgrpo_dspy.reflection.pooling import Teaching
 from tgrpo_dspy.reflection.reflector import Reflector
 from tgrpo_dspy.reflection.trajectory import render_task
 from tgrpo_dspy.runs.events import Announcer, Listener, RunFinished, RunStarted, StepFinished
@@ -43,12 +48,12 @@ from tgrpo_dspy.runs.secrets import Secrets
 from tgrpo_dspy.runs.spending import Spending
 from tgrpo_dspy.runs.usage import UsageLedger, difference
 from tgrpo_dspy.runs.work import Work
-from tgrpo_dspy.sampling.batches import batches
+from tgrpo_dspy.sampling.curriculum import Curriculum
 from tgrpo_dspy.sampling.examples import Item, items_of
 from tgrpo_dspy.sampling.executor import Slots, run_anywhere
 from tgrpo_dspy.sampling.rewards import Metric
 from tgrpo_dspy.sampling.rollouts import Sampler
-from tgrpo_dspy.settings import Budget, LibraryLimits, Reflection, Sampling, require
+from tgrpo_dspy.settings import Budget, LibraryLimits, Reflection, Sampling, Validation, require
 from tgrpo_dspy.views.progress import ProgressBar
 from tgrpo_dspy.views.run_files import RunFiles
 
@@ -77,6 +82,7 @@ class TrainingFreeGRPO(Teleprompter):
         sampling: temperature while learning, failure reward, spread of an informative group.
         reflection: pooling, prompt bounds and retries of the reflection.
         limits: bounds of the library.
+        validation: how libraries are scored, and which steps are accepted.
         listeners: called with every event of a run.
 
     Raises:
@@ -104,11 +110,12 @@ class TrainingFreeGRPO(Teleprompter):
         sampling: Sampling | None = None,
         reflection: Reflection | None = None,
         limits: LibraryLimits | None = None,
+        validation: Validation | None = None,
         listeners: Sequence[Listener] = (),
     ) -> None:
         super().__init__()
         self._metric = Metric(metric)
-        require(group_size >= 2, "group_size", group_size, "a group needs 2 or more rollouts to be compared")
+        require(group_size >= 1, "group_size", group_size, "use 2 or more; 1 learns without comparing attempts")
         require(epochs >= 1, "epochs", epochs, "use 1 or more")
         require(batch_size is None or batch_size >= 1, "batch_size", batch_size, "use 1 or more, or None")
         require(num_threads is None or num_threads >= 1, "num_threads", num_threads, "use 1 or more, or None")
@@ -120,6 +127,8 @@ class TrainingFreeGRPO(Teleprompter):
         self.sampling = sampling or Sampling()
         self.reflection = reflection or Reflection()
         self.limits = limits or LibraryLimits()
+        self.validation = validation or Validation()
+        self._acceptance = acceptance_of(self.validation.acceptance)
         self.listeners = list(listeners)
         self.report: CompileReport | None = None
 
@@ -209,8 +218,8 @@ class TrainingFreeGRPO(Teleprompter):
         )
         inject(student, task.library)  # an experience for a predictor that does not exist is an error before any call
         folder = None if run_dir is None else Path(run_dir)
-        with open_run(folder, self._describe(task) if folder else {}) as store:
-            secrets = Secrets.of([*held_lms(student), task.lm, *([self.reflection_lm] if self.reflection_lm else [])])
+        secrets = Secrets.of([*held_lms(student), task.lm, *([self.reflection_lm] if self.reflection_lm else [])])
+        with open_run(folder, secrets.mask_in(self._describe(task)) if folder else {}) as store:
             work = Work(store, UsageLedger(), secrets)
             report: CompileReport | None = work.recall(_RESULT, CompileReport)
             if report is None:
@@ -245,6 +254,7 @@ class TrainingFreeGRPO(Teleprompter):
             limits=self.limits,
             reflection=self.reflection,
             reflection_lm=self.reflection_lm,
+            eval_repeats=self.validation.repeats,
             budget=budget,
         )
 
@@ -258,22 +268,20 @@ class TrainingFreeGRPO(Teleprompter):
         announce(self._run_started(task))
         student_score = await learner.score(task.carried, step=0)
         spending.reserve(**self._aside(task, work))
-        best = _Best(task.carried, student_score)
+        selection = Selection(self._acceptance, task.carried, student_score)
         if task.library != task.carried:
-            best = best.or_better(task.library, await learner.score(task.library, step=0), step=0)
+            selection.start(task.library, await learner.score(task.library, step=0))
         steps: list[StepRecord] = []
-        async for record in self._steps(learner, task, work, spending):
+        async for record in self._steps(learner, selection, task, work, spending):
             steps.append(record)
             announce(StepFinished(record=record))
-            if record.evaluation is not None or not task.val:
-                best = best.or_better(record.after, record.evaluation, record.step)
         if spending.lm_error is not None and not any(record.applied for record in steps):
             raise spending.lm_error
         report = CompileReport(
             steps=tuple(steps),
             student=student_score,
-            library=best.library,
-            best_step=best.step,
+            library=selection.best.library,
+            best_step=selection.best.step,
             usage=work.ledger.total(),
             seconds=time.monotonic() - started,
             stopped_by=spending.stopped_by,
@@ -285,46 +293,71 @@ class TrainingFreeGRPO(Teleprompter):
         announce(RunFinished(report=report))
         return report
 
-    async def _steps(self, learner: Learner, task: _Task, work: Work, spending: Spending) -> AsyncIterator[StepRecord]:
+    async def _steps(
+        self, learner: Learner, selection: Selection, task: _Task, work: Work, spending: Spending
+    ) -> AsyncIterator[StepRecord]:
         """The paper's algorithm, step by step; what an earlier run finished is taken over from it."""
-        library, step = task.library, 0
+        curriculum = self._curriculum(task)
+        step = 0
         for epoch in range(1, self.epochs + 1):
-            for batch in batches(task.train, size=self.batch_size, epoch=epoch, seed=self.seed):
+            for batch in curriculum.batches(epoch):
                 if spending.stopped_by is not None:
                     return
                 step += 1
                 record: StepRecord | None = work.recall(f"step/{step}", StepRecord)
-                if record is None:
-                    record = await self._step(learner, library, batch, step, epoch, work)
+                if record is not None:
+                    learner.remember(record)
+                else:
+                    record = await self._step(learner, selection.current.library, batch, step, epoch, work)
                     if spending.stopped_by is None:
                         work.keep(f"step/{step}", StepRecord, record, record.usage)
                     elif not record.groups:
                         return
-                learner.remember(record.after, record.evaluation)
-                yield record
-                library = record.after
+                curriculum.observe(record.groups, epoch)
+                accepted, verdict = selection.decide(step, record.after, record.evaluation)
+                yield replace(record, accepted=accepted, verdict=verdict)
 
     async def _step(
         self, learner: Learner, library: ExperienceLibrary, batch: list[Item], step: int, epoch: int, work: Work
     ) -> StepRecord:
         """Explore a batch, improve the library by what set its better runs apart, score the new one."""
-        clock = _Clock(work.ledger)
+        before, started = work.ledger.total(), time.monotonic()
         explored = await learner.explore(batch, library, step)
-        applied = await learner.improve(explored.advantages, library, step)
-        evaluation = await learner.score(applied.library, step)
-        return _record(step, epoch, explored, library, applied, evaluation, clock)
+        improved = await learner.improve(explored, library, step)
+        evaluation = await learner.score(improved.applied.library, step)
+        return StepRecord(
+            step=step,
+            epoch=epoch,
+            groups=explored.groups,
+            informative=explored.informative,
+            advantages=explored.advantages,
+            applied=improved.applied.applied,
+            refused=improved.applied.refused,
+            evicted=improved.applied.evicted,
+            joined=improved.applied.joined,
+            dropped=improved.dropped,
+            effects=improved.effects,
+            before=library,
+            after=improved.applied.library,
+            evaluation=evaluation,
+            ran=explored.ran,
+            usage=difference(work.ledger.total(), before),
+            seconds=time.monotonic() - started,
+        )
 
     def _learner(self, task: _Task, work: Work, secrets: Secrets, spending: Spending, announce: Announcer) -> Learner:
         """The stages of a step, made for this student."""
-        student = task.student
+        student, objective = task.student, self.reflection.learning_objective
         slots = Slots(self.num_threads or dspy.settings.num_threads)
         retries = Retries(self.sampling.lm_retries, self.sampling.retry_delay)
         asker = Asker(self.reflection_lm or task.lm, slots, work, spending, retries, secrets)
         return Learner(
             student=strip(student),
             val=task.val,
+            repeats=self.validation.repeats,
             group_size=self.group_size,
-            min_spread=self.sampling.min_spread,
+            teaching=Teaching(self.sampling, self.reflection, self.use_ground_truth),
+            trial=Trial(self.sampling, self.seed),
             reflection=self.reflection,
             limits=self.limits,
             guards=Guards.for_examples(
@@ -338,12 +371,13 @@ class TrainingFreeGRPO(Teleprompter):
                 spending=spending,
                 announce=announce,
                 seed=self.seed,
+                self_consistent=not self.use_ground_truth,
             ),
             reflector=Reflector(
                 advantage=self.reflection.advantage or SemanticAdvantage(self.reflection.attempts),
                 curator=Curator(self.reflection.curation or Curation(), asker, self.reflection),
                 asker=asker,
-                task=render_task(student),
+                task=render_task(student) + (f"\n\nWhat to achieve: {objective}" if objective else ""),
                 predictors=[name for name, _ in student.named_predictors()],
                 settings=self.reflection,
                 with_labels=self.use_ground_truth,
@@ -368,6 +402,15 @@ class TrainingFreeGRPO(Teleprompter):
         steps = self.epochs * per_epoch
         rollouts = self.epochs * len(task.train) * self.group_size
         return RunStarted(steps=steps, program_runs=rollouts + (steps + 1) * len(task.val))
+
+    def _curriculum(self, task: _Task) -> Curriculum:
+        return Curriculum(
+            task.train,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            solved_score=self.sampling.solved_score if self.use_ground_truth else None,
+            max_oversample=self.sampling.max_oversample,
+        )
 
     def _aside(self, task: _Task, work: Work) -> dict[str, Any]:
         """What scoring a library took, and what reflecting on a step will take at least."""
@@ -410,33 +453,6 @@ class _Task:
         return self.carried if self.initial is None else self.initial
 
 
-@dataclass(frozen=True, slots=True)
-class _Best:
-    """The library to return: the best on the validation set, or the last where there is none."""
-
-    library: ExperienceLibrary
-    evaluation: Evaluation | None
-    step: int = 0
-
-    def or_better(self, library: ExperienceLibrary, evaluation: Evaluation | None, step: int) -> _Best:
-        if evaluation is None or self.evaluation is None or evaluation.mean > self.evaluation.mean:
-            return _Best(library, evaluation, step)
-        return self
-
-
-class _Clock:
-    """Usage and seconds since it was made."""
-
-    def __init__(self, ledger: UsageLedger) -> None:
-        self._ledger, self._usage, self._started = ledger, ledger.total(), time.monotonic()
-
-    def usage(self) -> Mapping[Role, Usage]:
-        return difference(self._ledger.total(), self._usage)
-
-    def seconds(self) -> float:
-        return time.monotonic() - self._started
-
-
 def _setting(value: Any) -> Any:
     """A setting as data; how often and how patiently something is tried again changes no result."""
     if is_dataclass(value):
@@ -457,36 +473,12 @@ def _spending(budget: Budget, work: Work, announce: Announcer, secrets: Secrets)
 def _untouched(student: dspy.Module, steps: Sequence[StepRecord]) -> tuple[str, ...]:
     """The predictors that never ran while others did."""
     ran = {name for record in steps for name in record.ran}
-    names = [name for name, _ in student.named_predictors()]
-    return tuple(name for name in names if name not in ran) if ran & set(names) else ()
-
-
-def _record(
-    step: int,
-    epoch: int,
-    explored: Exploration,
-    before: ExperienceLibrary,
-    applied: Applied,
-    evaluation: Evaluation | None,
-    clock: _Clock,
-) -> StepRecord:
-    return StepRecord(
-        step=step,
-        epoch=epoch,
-        groups=explored.groups,
-        informative=explored.informative,
-        advantages=explored.advantages,
-        applied=applied.applied,
-        refused=applied.refused,
-        evicted=applied.evicted,
-        joined=applied.joined,
-        before=before,
-        after=applied.library,
-        evaluation=evaluation,
-        ran=explored.ran,
-        usage=clock.usage(),
-        seconds=clock.seconds(),
-    )
+    predictors = student.named_predictors()
+    # A copy of a copied predictor cannot be told from the other copies.
+    stages = Counter(predictor.stage for _, predictor in predictors)
+    names = {name for name, _ in predictors}
+    idle = (name for name, predictor in predictors if name not in ran and stages[predictor.stage] == 1)
+    return tuple(idle) if ran & names else ()
 
 
 def _lm_of(student: dspy.Module) -> dspy.BaseLM:

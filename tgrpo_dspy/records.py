@@ -93,7 +93,16 @@ class Turn:
 class Rollout:
     """One run of the program on one example.
 
-    ``reward`` is None when the run says nothing about the program (an LM or metric failure).
+    Args:
+        number: its place in the group, from 0.
+        outputs: the fields of the prediction as text.
+        turns: the calls of predictors and tools, in order.
+        reward: what the metric gave, or without ground truth the agreement with the group; None when the run says
+            nothing about the program (an LM or metric failure).
+        feedback: what the metric said.
+        failure: why there is no prediction, or no reward.
+        left_out: ids of the experiences on trial that this run went without.
+        seconds: wall time.
     """
 
     number: int
@@ -102,6 +111,7 @@ class Rollout:
     reward: float | None = None
     feedback: str = ""
     failure: Failure | None = None
+    left_out: tuple[str, ...] = ()
     seconds: float = 0.0
 
     def brief(self) -> Rollout:
@@ -153,15 +163,43 @@ def _cut(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """A program's scores on a validation set, one per example; None where the LM or the metric failed."""
+    """A program's scores on a validation set.
 
-    scores: tuple[float | None, ...]
+    Args:
+        repeats: per example, in the order of the set, the score of every run; None where the LM or the metric failed.
+    """
+
+    repeats: tuple[tuple[float | None, ...], ...]
+
+    @property
+    def scores(self) -> tuple[float | None, ...]:
+        """Per example the mean of its scored runs; None where there is none."""
+        means = []
+        for repeats in self.repeats:
+            scored = [score for score in repeats if score is not None]
+            means.append(sum(scored) / len(scored) if scored else None)
+        return tuple(means)
 
     @property
     def mean(self) -> float:
-        """Mean of the scored examples; 0 when none was scored."""
-        scored = [s for s in self.scores if s is not None]
+        """Mean of the scored examples (Mean@k with k repeats); 0 when none was scored."""
+        scored = [score for score in self.scores if score is not None]
         return sum(scored) / len(scored) if scored else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A measured number, in units of the score.
+
+    Args:
+        mean: the number.
+        standard_error: its standard error; infinite when the data cannot tell the number at all.
+        n: independent examples behind it.
+    """
+
+    mean: float
+    standard_error: float
+    n: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,9 +228,13 @@ class StepRecord:
         informative: how many of them had spread.
         advantages: one per reflection call, in batch order, with the edits each proposed.
         applied, refused, evicted, joined: what became of the edits after curation (see ``Applied``).
+        dropped: experiences that the trial has shown to do harm.
+        effects: by id, what having an experience in adds to the reward, as far as the trial can tell by now.
         before, after: the library the rollouts ran with, and the one the step made.
         evaluation: score of ``after`` on the validation set, where there is one.
         ran: the predictors that ran in the step's rollouts.
+        accepted: whether learning went on from ``after``; else it went back to where the step began.
+        verdict: why, and what it means for the library that is returned.
     """
 
     step: int
@@ -204,12 +246,16 @@ class StepRecord:
     refused: tuple[Refusal, ...]
     evicted: tuple[Experience, ...]
     joined: tuple[Experience, ...]
+    dropped: tuple[Experience, ...]
+    effects: Mapping[str, Measured]
     before: ExperienceLibrary
     after: ExperienceLibrary
     evaluation: Evaluation | None
     ran: tuple[str, ...]
     usage: Mapping[Role, Usage]
     seconds: float
+    accepted: bool = True
+    verdict: str = ""
 
     @property
     def proposed(self) -> tuple[Edit, ...]:

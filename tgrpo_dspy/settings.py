@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import dspy
 
@@ -32,6 +33,18 @@ class Sampling:
             error) is run again, after DSPy's own retries of the call. Then it is left out of every score.
         retry_delay: seconds before the first of them; each later one waits twice as long, a minute at most.
         max_lm_failures: rollouts in a row that may fail on the LM's side before the run stops.
+        solved_score: an example is solved when all its rollouts reach this reward, and the highest one seen so far. It
+            is then left out of the next epoch, later of the next two, then of four. None: every epoch samples every
+            example, as in the paper.
+        max_oversample: most groups of one example in an epoch. Above 1, the places of solved examples go to those whose
+            rollouts differed; 1 saves their rollouts.
+        resample_temperature: a group whose rollouts all came out the same is sampled once more at this temperature;
+            None: it is not, as in the paper.
+        trial: ``"randomized"``: every experience is left out of a balanced random half of each group, so that the
+            rollouts measure what it does; one that clearly does harm is dropped. ``"off"``: as in the paper.
+        trial_level: chance, above 0 and below 0.5, at which an experience without effect is dropped as harmful.
+        answer_field: without ground truth, the output field on which rollouts are to agree; None: every output but
+            the reasoning.
 
     Raises:
         ConfigurationError: when a value is out of range.
@@ -48,6 +61,12 @@ class Sampling:
     lm_retries: int = 2
     retry_delay: float = 1.0
     max_lm_failures: int = 10
+    solved_score: float | None = 1.0
+    max_oversample: int = 1
+    resample_temperature: float | None = None
+    trial: Literal["off", "randomized"] = "off"
+    trial_level: float = 0.05
+    answer_field: str | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -62,6 +81,13 @@ class Sampling:
         require(self.lm_retries >= 0, "lm_retries", self.lm_retries, "use 0 or more")
         require(self.retry_delay >= 0, "retry_delay", self.retry_delay, "use 0 or more seconds")
         require(self.max_lm_failures >= 1, "max_lm_failures", self.max_lm_failures, "use 1 or more")
+        require(self.max_oversample >= 1, "max_oversample", self.max_oversample, "use 1 or more")
+        hot = self.resample_temperature
+        require(
+            hot is None or hot > self.temperature, "resample_temperature", hot, "use more than temperature, or None"
+        )
+        require(self.trial in ("off", "randomized"), "trial", self.trial, "use 'off' or 'randomized'")
+        require(0 < self.trial_level < 0.5, "trial_level", self.trial_level, "use a chance above 0 and below 0.5")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +105,11 @@ class Reflection:
             curation.
         embed: turns a list of texts into vectors (``dspy.Embedder`` does); lessons whose cosine reaches ``similarity``
             overlap too. Needs the extra ``embeddings``.
+        learn_from_failures: also show groups that fail throughout, beside their right answers or feedback: a rule that
+            the model never follows by luck is otherwise never learned. False: informative groups only, as in the paper.
+        alike_together: show groups that fail alike in the same call, where not all fit one. False: in batch order.
+        experiences_per_group: most edits one group may propose; None: no bound.
+        learning_objective: what the lessons are to achieve, in a sentence; part of the task that reflection is shown.
         advantage: a module of your own instead of ``SemanticAdvantage``: called with ``task``, ``attempts`` and
             ``lessons``, it returns a prediction with ``advantage`` and ``edits``.
         curation: a module of your own instead of ``Curation``: called with ``lessons`` and ``proposals``, it returns a
@@ -93,6 +124,10 @@ class Reflection:
     attempts: int = 3
     similarity: int = 85
     embed: Callable[[list[str]], Sequence[Sequence[float]]] | None = None
+    learn_from_failures: bool = True
+    alike_together: bool = True
+    experiences_per_group: int | None = None
+    learning_objective: str = ""
     advantage: dspy.Module | None = None
     curation: dspy.Module | None = None
 
@@ -101,6 +136,29 @@ class Reflection:
         require(self.max_prompt_tokens >= 200, "max_prompt_tokens", self.max_prompt_tokens, "use 200 or more")
         require(self.attempts >= 1, "attempts", self.attempts, "use 1 or more")
         require(0 < self.similarity <= 100, "similarity", self.similarity, "use a value in 1..100")
+        most = self.experiences_per_group
+        require(most is None or most >= 1, "experiences_per_group", most, "use 1 or more, or None")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """How libraries are scored on the validation set, and what follows from it.
+
+    Args:
+        acceptance: ``"best"``: learning goes on from every step, the best library is returned; ``"gate"``: a step whose
+            library scores worse on a paired comparison is rolled back; ``"last"``: the last library is returned, as in
+            the paper; or an object with a ``decide`` like theirs (``tgrpo_dspy.evaluation.acceptance``).
+        repeats: runs per example, for programs whose answers vary; 1 or more.
+
+    Raises:
+        ConfigurationError: when a value is out of range.
+    """
+
+    acceptance: Any = "best"
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.repeats >= 1, "repeats", self.repeats, "use 1 or more")
 
 
 @dataclass(frozen=True, kw_only=True)

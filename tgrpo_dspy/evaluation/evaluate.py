@@ -12,14 +12,19 @@ from tgrpo_dspy.sampling.policy import Policy
 from tgrpo_dspy.sampling.rollouts import Sampler
 
 
-async def evaluate(policy: Policy, items: Sequence[Item], sampler: Sampler) -> Evaluation | None:
-    """One run per example; examples whose run failed on the LM's or the metric's side have no score.
+async def evaluate(policy: Policy, items: Sequence[Item], sampler: Sampler, *, repeats: int = 1) -> Evaluation | None:
+    """``repeats`` runs per example; one that failed on the LM's or the metric's side has no score.
 
     None when the run had to stop before every example was run: a score on fewer examples compares with nothing.
     """
     runs = await gather(
-        [partial(sampler.evaluate, policy, item, abort_after=len(items), lane=lane) for lane, item in enumerate(items)]
+        [
+            partial(sampler.evaluate, policy, item, repeat=repeat, abort_after=len(items), lane=lane)
+            for lane, item in enumerate(items)
+            for repeat in range(repeats)
+        ]
     )
     if any(run is None for run in runs):
         return None
-    return Evaluation(scores=tuple(run.reward for run in runs if run is not None))
+    scores = [run.reward for run in runs if run is not None]
+    return Evaluation(repeats=tuple(tuple(scores[i : i + repeats]) for i in range(0, len(scores), repeats)))

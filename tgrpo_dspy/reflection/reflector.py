@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import dspy
@@ -14,6 +14,7 @@ from tgrpo_dspy.records import Advantage, Group
 from tgrpo_dspy.reflection.asking import Asker
 from tgrpo_dspy.reflection.curator import Curator
 from tgrpo_dspy.reflection.parsing import to_edits
+from tgrpo_dspy.reflection.summary import Summarizer
 from tgrpo_dspy.reflection.trajectory import render_groups, render_library
 from tgrpo_dspy.runs.events import Announcer, ReflectionFinished
 from tgrpo_dspy.settings import Reflection
@@ -48,32 +49,55 @@ class Reflector:
         self._advantage, self._curator, self._asker = advantage, curator, asker
         self._task, self._predictors = task, list(predictors)
         self._settings, self._with_labels, self._announce = settings, with_labels, announce
+        self._summarizer = Summarizer(
+            asker=asker, task=task, max_tokens=settings.max_prompt_tokens, with_labels=with_labels
+        )
 
     async def advantage(self, groups: Sequence[Group], library: ExperienceLibrary) -> Advantage:
         """The semantic advantage of a few groups, and the edits that follow from it."""
+        attempts = render_groups(
+            groups,
+            max_tokens=self._settings.max_prompt_tokens,
+            with_labels=self._with_labels,
+            summaries=await self._summarizer.summaries(groups),
+        )
         answer = await self._asker.ask(
             self._advantage,
             task=self._task,
             lessons=render_library(library),
-            attempts=render_groups(groups, max_tokens=self._settings.max_prompt_tokens, with_labels=self._with_labels),
+            attempts=attempts,
         )
         edits = None if answer is None else to_edits(answer.edits, [_evidence(group) for group in groups])
         self._announce(ReflectionFinished(edits=len(edits or ()), lost=edits is None))
         return Advantage(text=str(getattr(answer, "advantage", "")), edits=edits, groups=len(groups))
 
-    async def curate(self, edits: Sequence[Edit], library: ExperienceLibrary) -> tuple[list[Edit], tuple[Refusal, ...]]:
-        """One consistent set of edits for the step, and the edits for predictors that do not exist."""
-        aimed, refused = self._aimed(edits)
-        settled, refused_late = self._aimed(await self._curator.curate(aimed, library))
+    async def curate(
+        self, edits: Sequence[Edit], library: ExperienceLibrary, ran: Collection[str] = ()
+    ) -> tuple[list[Edit], tuple[Refusal, ...]]:
+        """One consistent set of edits for the step, and the edits for predictors that do not exist or never ran.
+
+        ``ran`` names the predictors that ran in the step; empty: it is not known.
+        """
+        aimed, refused = self._aimed(edits, ran)
+        settled, refused_late = self._aimed(await self._curator.curate(aimed, library), ran)
         return settled, (*refused, *refused_late)
 
-    def _aimed(self, edits: Sequence[Edit]) -> tuple[list[Edit], tuple[Refusal, ...]]:
-        """Edits whose target exists; in a program of one predictor every lesson is for the whole program."""
+    def _aimed(self, edits: Sequence[Edit], ran: Collection[str]) -> tuple[list[Edit], tuple[Refusal, ...]]:
+        """Edits whose target ran; in a program of one predictor every lesson is for the whole program."""
         if len(self._predictors) == 1:
             return [replace(edit, target=None) for edit in edits], ()
-        known = [edit for edit in edits if edit.target in (None, *self._predictors)]
-        reason = f"the program has no such predictor, only {', '.join(self._predictors)}"
-        return known, tuple(Refusal(edit=edit, reason=reason) for edit in edits if edit not in known)
+        reasons = {edit: self._why_not(edit.target, ran) for edit in edits}
+        refused = tuple(Refusal(edit=edit, reason=why) for edit in edits if (why := reasons[edit]) is not None)
+        return [edit for edit in edits if reasons[edit] is None], refused
+
+    def _why_not(self, target: str | None, ran: Collection[str]) -> str | None:
+        if target is None:
+            return None
+        if target not in self._predictors:
+            return f"the program has no such predictor, only {', '.join(self._predictors)}"
+        if target not in ran and not set(self._predictors).isdisjoint(ran):
+            return f"predictor {target} did not run in these attempts"
+        return None
 
 
 def _evidence(group: Group) -> Evidence:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,6 +19,7 @@ from tgrpo_dspy.runs.retries import Retries
 from tgrpo_dspy.runs.spending import Spending
 from tgrpo_dspy.runs.usage import UsageLedger
 from tgrpo_dspy.runs.work import Work
+from tgrpo_dspy.sampling.agreement import with_agreement
 from tgrpo_dspy.sampling.examples import Item
 from tgrpo_dspy.sampling.executor import DeadlinePassed, Slots, gather, is_async_only
 from tgrpo_dspy.sampling.failures import ParseWatcher, failure_of, is_permanent, is_scored
@@ -42,6 +43,14 @@ class _Run:
     watcher: ParseWatcher = field(default_factory=ParseWatcher)
 
 
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What one rollout of a group runs with: the policy, and which experiences it goes without."""
+
+    policy: Policy
+    left_out: tuple[str, ...] = ()
+
+
 class Sampler:
     """Draws rollouts and scores them.
 
@@ -53,6 +62,7 @@ class Sampler:
         spending: asked before a run starts.
         announce: told of every finished rollout.
         seed: makes the rollout ids.
+        self_consistent: learn from the agreement inside a group; the metric only scores evaluations.
     """
 
     def __init__(
@@ -65,43 +75,64 @@ class Sampler:
         spending: Spending,
         announce: Announcer,
         seed: int,
+        self_consistent: bool = False,
     ) -> None:
         self._metric, self._sampling, self._slots = metric, sampling, slots
         self._work, self._spending, self._announce, self._seed = work, spending, announce, seed
+        self._self_consistent = self_consistent
         self._retries = Retries(sampling.lm_retries, sampling.retry_delay)
         self._lm_failures = 0
         self._metric_failures = 0
         self._metric_has_worked = False
 
-    async def group(self, policy: Policy, item: Item, *, size: int, step: int, lane: int) -> Group:
-        """Up to ``size`` rollouts of one example, each under its own rollout id; fewer when the run has to stop.
+    async def group(self, variants: Sequence[Variant], item: Item, *, step: int, lane: int) -> Group:
+        """One rollout of an example for each variant, under its own rollout id; fewer when the run has to stop.
 
-        ``lane`` is the example's place in the batch.
+        ``lane`` is the example's place in the batch. A group whose rollouts are all the same is drawn once more at the
+        ``resample_temperature``, where there is one.
         """
+        temperature, hotter = self._sampling.temperature, self._sampling.resample_temperature
+        group = await self._draw(variants, item, step=step, lane=lane, temperature=temperature)
+        if hotter is not None and _all_the_same(group):
+            more = await self._draw(variants, item, step=step, lane=lane, temperature=hotter, start=len(variants))
+            group = replace(group, rollouts=(*group.rollouts, *more.rollouts))
+        if self._self_consistent:
+            return with_agreement(group, answer_field=self._sampling.answer_field)
+        return group
 
-        async def draw(number: int) -> Rollout | None:
+    async def _draw(
+        self, variants: Sequence[Variant], item: Item, *, step: int, lane: int, temperature: float, start: int = 0
+    ) -> Group:
+        async def draw(number: int, variant: Variant) -> Rollout | None:
             identity = rollout_id(self._seed, step, item.key, number)
 
-            def start(ledger: UsageLedger) -> _Run:
-                program, lm = policy.sampled(identity, self._sampling.temperature)
+            def begin(ledger: UsageLedger) -> _Run:
+                program, lm = variant.policy.sampled(identity, temperature)
                 return _Run(program, lm, "rollout", ledger, Recorder(program))
 
-            key = f"work/rollout/{policy.identity}/{self._sampling.temperature!r}/{identity}"
-            return await self._once(key, start, item, number, role="rollout", lane=lane, abort_after=size)
+            key = f"work/rollout/{variant.policy.identity}/{temperature!r}/{identity}"
+            rollout = await self._once(key, begin, item, number, role="rollout", lane=lane, abort_after=len(variants))
+            return rollout and replace(rollout, left_out=variant.left_out)
 
-        rollouts = await gather([partial(draw, number) for number in range(size)])
-        drawn = tuple(rollout for rollout in rollouts if rollout is not None)
-        return Group(key=item.key, inputs=item.inputs, labels=item.labels, rollouts=drawn)
+        drawn = await gather([partial(draw, number, variant) for number, variant in enumerate(variants, start)])
+        rollouts = tuple(rollout for rollout in drawn if rollout is not None)
+        return Group(key=item.key, inputs=item.inputs, labels=item.labels, rollouts=rollouts)
 
-    async def evaluate(self, policy: Policy, item: Item, *, abort_after: int, lane: int) -> Rollout | None:
-        """One run of the policy with the user's own LM settings; None when the run has to stop."""
+    async def evaluate(
+        self, policy: Policy, item: Item, *, repeat: int = 0, abort_after: int, lane: int
+    ) -> Rollout | None:
+        """One run of the policy with the user's own LM settings; None when the run has to stop.
 
-        def start(ledger: UsageLedger) -> _Run:
-            program, lm = policy.as_is()
+        Every ``repeat`` but the first, 0, has a rollout id of its own.
+        """
+        identity = rollout_id(self._seed, "evaluation", item.key, repeat) if repeat else None
+
+        def begin(ledger: UsageLedger) -> _Run:
+            program, lm = policy.as_is(identity)
             return _Run(program, lm, "evaluation", ledger, Recorder(program))
 
-        key = f"work/evaluation/{policy.identity}/{item.key}"
-        return await self._once(key, start, item, 0, role="evaluation", lane=lane, abort_after=abort_after)
+        key = f"work/evaluation/{policy.identity}/{item.key}" + (f"/{identity}" if repeat else "")
+        return await self._once(key, begin, item, repeat, role="evaluation", lane=lane, abort_after=abort_after)
 
     async def _once(
         self,
@@ -151,12 +182,13 @@ class Sampler:
                 rollout = replace(rollout, reward=self._sampling.failure_score)
             return replace(rollout, seconds=time.monotonic() - started), None if is_scored(failure) else error
         rollout = Rollout(number=number, outputs=outputs_of(prediction), turns=run.recorder.turns())
-        rollout = await self._score(rollout, run, item, prediction, abort_after)
+        if run.role == "evaluation" or not self._self_consistent:
+            rollout = await self._score(rollout, run, item, prediction, abort_after)
         return replace(rollout, seconds=time.monotonic() - started), None
 
     async def _predict(self, run: _Run, item: Item) -> Any:
         is_async = is_async_only(run.program)
-        call = partial(run.program.acall if is_async else run.program, **item.example.inputs().toDict())
+        call = partial(run.program.acall if is_async else run.program, **item.example.inputs())
         watching = [*dspy.settings.callbacks, run.recorder.callback, run.watcher]
         settings = {"lm": run.lm, "trace": run.recorder, "callbacks": watching}
         return await self._call(call, run.ledger, run.role, is_async=is_async, **settings)
@@ -209,6 +241,12 @@ class Sampler:
                 f"metric {self._metric.name!r} raised {type(error).__name__} on each of the first "
                 f"{self._metric_failures} predictions: {error}"
             ) from error
+
+
+def _all_the_same(group: Group) -> bool:
+    """Whether every rollout of a group gave the same outputs, or failed in the same way."""
+    made = {(tuple(sorted(r.outputs.items())), r.failure and r.failure.kind) for r in group.rollouts}
+    return len(made) == 1
 
 
 def _is_final(rollout: Rollout | None) -> bool:
