@@ -50,9 +50,9 @@ def test_a_copy_shares_what_cannot_be_copied_and_keeps_what_is_one_object_one_ob
 def test_a_tool_that_is_a_method_of_the_program_runs_on_the_copy_and_samples(caplog: pytest.LogCaptureFixture) -> None:
     model, seen = Versatile(), Seen()
     student = Attached(model.lm(model="test/pinned"))
-    optimizer = TrainingFreeGRPO(metric=exact, epochs=2, group_size=3, num_threads=1, listeners=[seen])
+    optimizer = TrainingFreeGRPO(metric=exact, epochs=2, group_size=3, num_threads=1)
     with dspy.context(lm=model.lm()), caplog.at_level(logging.WARNING):
-        compiled = optimizer.compile(student, trainset=examples(2), verbose=False)
+        compiled = optimizer.compile(student, trainset=examples(2), listeners=[seen], verbose=False)
     assert "deep copy" not in caplog.text
     assert {call.request.config.temperature for call in model.runs} == {0.7}
     assert seen and all("first" in {turn.name for turn in rollout.turns} for rollout in seen)

@@ -112,13 +112,12 @@ def test_what_a_run_really_takes_lies_in_the_estimate(make: Callable[[], dspy.Mo
         metric=exact,
         num_threads=2,
         sampling=Sampling(solved_score=None),
-        listeners=[happened.append],
         **sizes,  # type: ignore[arg-type]
     )
     with dspy.context(lm=model.lm(model=PRICED)):
         estimated = guess(make(), trainset=train, valset=val, **sizes)
         assert model.engine.calls == []
-        optimizer.compile(make(), trainset=train, valset=val, verbose=False)
+        optimizer.compile(make(), trainset=train, valset=val, listeners=[happened.append], verbose=False)
     assert optimizer.report is not None
     runs = [event.evaluation for event in happened if isinstance(event, RolloutFinished)]
     used = sum(optimizer.report.usage.values(), Usage())

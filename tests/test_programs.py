@@ -32,9 +32,9 @@ def test_any_program_with_any_adapter(kind: str, adapter: str) -> None:
     case, model, seen = KINDS[kind], Versatile(native_tools=KINDS[kind].native_tools), Seen()
     student, trainset = case.program(model), case.examples(2)
     signatures = {name: p.signature for name, p in student.named_predictors()}
-    optimizer = TrainingFreeGRPO(metric=case.metric, epochs=2, group_size=3, num_threads=1, listeners=[seen])
+    optimizer = TrainingFreeGRPO(metric=case.metric, epochs=2, group_size=3, num_threads=1)
     with dspy.context(lm=model.lm(), adapter=ADAPTERS[adapter](use_native_function_calling=case.native_tools)):
-        compiled = optimizer.compile(student, trainset=trainset, verbose=False)
+        compiled = optimizer.compile(student, trainset=trainset, listeners=[seen], verbose=False)
         assert optimizer.report is not None
         rollouts, runs = list(seen), len(model.runs)
         optimizer.compile(student, trainset=trainset, verbose=False)

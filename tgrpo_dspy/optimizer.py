@@ -83,7 +83,6 @@ class TrainingFreeGRPO(Teleprompter):
         reflection: pooling, prompt bounds and retries of the reflection.
         limits: bounds of the library.
         validation: how libraries are scored, and which steps are accepted.
-        listeners: called with every event of a run.
 
     Raises:
         ConfigurationError: for an argument that cannot work.
@@ -111,7 +110,6 @@ class TrainingFreeGRPO(Teleprompter):
         reflection: Reflection | None = None,
         limits: LibraryLimits | None = None,
         validation: Validation | None = None,
-        listeners: Sequence[Listener] = (),
     ) -> None:
         super().__init__()
         self._metric = Metric(metric)
@@ -129,12 +127,11 @@ class TrainingFreeGRPO(Teleprompter):
         self.limits = limits or LibraryLimits()
         self.validation = validation or Validation()
         self._acceptance = acceptance_of(self.validation.acceptance)
-        self.listeners = list(listeners)
         self.report: CompileReport | None = None
 
     def get_params(self) -> dict[str, Any]:
         """The settings of the optimizer, as a new dict."""
-        hidden = {"metric", "listeners", "report", "reflection_lm"}
+        hidden = {"metric", "report", "reflection_lm"}
         return {k: v for k, v in vars(self).items() if k not in hidden and not k.startswith("_")}
 
     def compile(
@@ -147,6 +144,7 @@ class TrainingFreeGRPO(Teleprompter):
         initial_library: ExperienceLibrary | None = None,
         run_dir: str | Path | None = None,
         budget: Budget | None = None,
+        listeners: Sequence[Listener] = (),
         verbose: bool = True,
     ) -> ProgramT:
         """Learn a library for the student and return a copy of it that carries the library in its instructions.
@@ -165,6 +163,7 @@ class TrainingFreeGRPO(Teleprompter):
             run_dir: folder that keeps everything paid for, beside the libraries, the events and the report. The same
                 call with the same folder goes on where an earlier one ended, and makes no call when that had finished.
             budget: what the run may spend; None: no bound.
+            listeners: called with every event of the run (``tgrpo_dspy.runs.events``).
             verbose: show progress on standard error.
 
         Raises:
@@ -185,6 +184,7 @@ class TrainingFreeGRPO(Teleprompter):
                 initial_library=initial_library,
                 run_dir=run_dir,
                 budget=budget,
+                listeners=listeners,
                 verbose=verbose,
             )
         )
@@ -199,6 +199,7 @@ class TrainingFreeGRPO(Teleprompter):
         initial_library: ExperienceLibrary | None = None,
         run_dir: str | Path | None = None,
         budget: Budget | None = None,
+        listeners: Sequence[Listener] = (),
         verbose: bool = True,
     ) -> ProgramT:
         """``compile`` for asynchronous code; the same arguments, result and errors."""
@@ -223,7 +224,7 @@ class TrainingFreeGRPO(Teleprompter):
             work = Work(store, UsageLedger(), secrets)
             report: CompileReport | None = work.recall(_RESULT, CompileReport)
             if report is None:
-                with self._announcing(folder, verbose=verbose) as announce:
+                with self._announcing(folder, listeners, verbose=verbose) as announce:
                     report = await self._learn(task, work, secrets, budget or Budget(), announce)
         self.report = report
         return inject(student, report.library, leave=report.untouched)
@@ -347,7 +348,7 @@ class TrainingFreeGRPO(Teleprompter):
 
     def _learner(self, task: _Task, work: Work, secrets: Secrets, spending: Spending, announce: Announcer) -> Learner:
         """The stages of a step, made for this student."""
-        student, objective = task.student, self.reflection.learning_objective
+        student = task.student
         slots = Slots(self.num_threads or dspy.settings.num_threads)
         retries = Retries(self.sampling.lm_retries, self.sampling.retry_delay)
         asker = Asker(self.reflection_lm or task.lm, slots, work, spending, retries, secrets)
@@ -377,7 +378,7 @@ class TrainingFreeGRPO(Teleprompter):
                 advantage=self.reflection.advantage or SemanticAdvantage(self.reflection.attempts),
                 curator=Curator(self.reflection.curation or Curation(), asker, self.reflection),
                 asker=asker,
-                task=render_task(student) + (f"\n\nWhat to achieve: {objective}" if objective else ""),
+                task="\n\n".join([render_task(student), *self._instructions()]),
                 predictors=[name for name, _ in student.named_predictors()],
                 settings=self.reflection,
                 with_labels=self.use_ground_truth,
@@ -386,13 +387,25 @@ class TrainingFreeGRPO(Teleprompter):
             announce=announce,
         )
 
+    def _instructions(self) -> Iterator[str]:
+        """What the reflection is told beside the task."""
+        if self.reflection.learning_objective:
+            yield f"What the lessons are to achieve: {self.reflection.learning_objective}"
+        if self.reflection.experiences_per_group is not None:
+            yield f"Write at most {self.reflection.experiences_per_group} lessons for each example."
+        if not self.use_ground_truth:
+            yield (
+                "Nobody knows the right answers. An attempt's agreement is the share of attempts at the same example "
+                "that came to the same answer; what most of them agree on is more likely to be right."
+            )
+
     @contextmanager
-    def _announcing(self, folder: Path | None, *, verbose: bool) -> Iterator[Announcer]:
+    def _announcing(self, folder: Path | None, listeners: Sequence[Listener], *, verbose: bool) -> Iterator[Announcer]:
         """Tells the listeners of the run, the progress bar and the run's files among them."""
         own: list[ProgressBar | RunFiles] = [ProgressBar()] if verbose else []
         try:
             own += [RunFiles(folder)] if folder else []
-            yield Announcer([*self.listeners, *own])
+            yield Announcer([*listeners, *own])
         finally:
             for listener in own:
                 listener.close()

@@ -210,11 +210,13 @@ class Advantage:
         text: what set the better rollouts apart from the worse, in words.
         edits: the changes to the library it proposed; None when no answer could be read, so that the groups are lost.
         groups: how many groups it saw.
+        surplus: edits beyond ``experiences_per_group``, which were left out.
     """
 
     text: str
     edits: tuple[Edit, ...] | None
     groups: int
+    surplus: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

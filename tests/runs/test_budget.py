@@ -124,10 +124,14 @@ def test_the_same_budget_again_makes_no_call_and_a_larger_one_goes_on(tmp_path: 
 
 def test_a_stop_is_an_event_and_not_a_warning_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     events: list[Any] = []
-    optimizer = TrainingFreeGRPO(metric=exact, epochs=1, num_threads=1, listeners=[events.append])
+    optimizer = TrainingFreeGRPO(metric=exact, epochs=1, num_threads=1)
     with dspy.context(lm=Shouting().lm()), caplog.at_level(logging.WARNING, "tgrpo_dspy"):
         optimizer.compile(
-            dspy.Predict("question -> answer"), trainset=examples(2), budget=Budget(max_rollouts=3), verbose=False
+            dspy.Predict("question -> answer"),
+            trainset=examples(2),
+            listeners=[events.append],
+            budget=Budget(max_rollouts=3),
+            verbose=False,
         )
     assert [e.reason for e in events if isinstance(e, RunStopped)] == ["budget: max_rollouts=3"]
 

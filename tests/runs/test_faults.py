@@ -56,12 +56,15 @@ def test_every_run_ends_with_a_usable_program_and_no_failed_call_becomes_a_rewar
         group_size=SIZE,
         num_threads=4,
         sampling=Sampling(retry_delay=0.0, solved_score=None),
-        listeners=[seen.append],
     )
     adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
     with dspy.context(lm=model.lm(), adapter=adapter):
         compiled = optimizer.compile(
-            dspy.Predict("question -> answer"), trainset=examples(GROUPS), valset=examples(VAL, "val"), verbose=False
+            dspy.Predict("question -> answer"),
+            trainset=examples(GROUPS),
+            valset=examples(VAL, "val"),
+            listeners=[seen.append],
+            verbose=False,
         )
     report = optimizer.report
     assert report is not None
@@ -90,9 +93,11 @@ def test_an_lm_that_refuses_before_anything_was_learned_is_an_error_without_the_
 ) -> None:
     monkeypatch.setenv("SOME_PROVIDER_API_KEY", KEY)
     events: list[Event] = []
-    optimizer = TrainingFreeGRPO(metric=exact, num_threads=1, listeners=[events.append])
+    optimizer = TrainingFreeGRPO(metric=exact, num_threads=1)
     with dspy.context(lm=Faulty(0, dies_at=0).lm()), pytest.raises(LMUnavailableError, match="refused") as error:
-        optimizer.compile(dspy.Predict("question -> answer"), trainset=examples(2), verbose=False)
+        optimizer.compile(
+            dspy.Predict("question -> answer"), trainset=examples(2), listeners=[events.append], verbose=False
+        )
     chain: list[BaseException | None] = [error.value, error.value.__cause__]
     assert KEY not in "".join(map(repr, [*chain, *events]))
 

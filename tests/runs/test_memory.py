@@ -35,11 +35,13 @@ def test_rollouts_leave_their_numbers_behind_not_their_texts() -> None:
             gc.collect()
             sizes.append(tracemalloc.get_traced_memory()[0])
 
-    optimizer = TrainingFreeGRPO(metric=exact, epochs=STEPS, group_size=SIZE, num_threads=2, listeners=[measure])
+    optimizer = TrainingFreeGRPO(metric=exact, epochs=STEPS, group_size=SIZE, num_threads=2)
     tracemalloc.start()
     try:
         with dspy.context(lm=Verbose().lm(), disable_history=True):
-            optimizer.compile(dspy.ChainOfThought("question -> answer"), trainset=examples(GROUPS), verbose=False)
+            optimizer.compile(
+                dspy.ChainOfThought("question -> answer"), trainset=examples(GROUPS), listeners=[measure], verbose=False
+            )
     finally:
         tracemalloc.stop()
     per_rollout = (sizes[-1] - sizes[1]) / ((STEPS - 2) * GROUPS * SIZE)

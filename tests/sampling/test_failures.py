@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import dspy
@@ -32,11 +33,14 @@ class Failing(Shouting):
         return {"answer": call.fields["question"].upper()}
 
 
-def learn(model: Shouting, student: dspy.Module | None = None, **settings: Any) -> CompileReport:
+def learn(
+    model: Shouting, student: dspy.Module | None = None, *, listeners: Sequence[Any] = (), **settings: Any
+) -> CompileReport:
     settings = {"sampling": Sampling(lm_retries=0), **settings}
     optimizer = TrainingFreeGRPO(metric=exact, epochs=1, num_threads=1, **settings)
     with dspy.context(lm=model.lm(), adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
-        optimizer.compile(student or dspy.Predict("question -> answer"), trainset=examples(2), verbose=False)
+        program = student or dspy.Predict("question -> answer")
+        optimizer.compile(program, trainset=examples(2), listeners=listeners, verbose=False)
     assert optimizer.report is not None
     return optimizer.report
 

@@ -17,10 +17,14 @@ from tgrpo_dspy.views.report import report_to_json, report_to_markdown
 
 
 def run(*listeners: object) -> CompileReport:
-    optimizer = TrainingFreeGRPO(metric=exact, epochs=2, group_size=3, num_threads=1, listeners=listeners)  # type: ignore[arg-type]
+    optimizer = TrainingFreeGRPO(metric=exact, epochs=2, group_size=3, num_threads=1)
     with dspy.context(lm=Shouting().lm()):
         optimizer.compile(
-            dspy.Predict("question -> answer"), trainset=examples(3), valset=examples(2, "val"), verbose=False
+            dspy.Predict("question -> answer"),
+            trainset=examples(3),
+            valset=examples(2, "val"),
+            listeners=listeners,
+            verbose=False,
         )
     assert optimizer.report is not None
     return optimizer.report

@@ -67,9 +67,19 @@ class Reflector:
             lessons=render_library(library),
             attempts=attempts,
         )
-        edits = None if answer is None else to_edits(answer.edits, [_evidence(group) for group in groups])
+        proposed = None if answer is None else to_edits(answer.edits, [_evidence(group) for group in groups])
+        edits = proposed and proposed[: self._most_edits(groups)]
         self._announce(ReflectionFinished(edits=len(edits or ()), lost=edits is None))
-        return Advantage(text=str(getattr(answer, "advantage", "")), edits=edits, groups=len(groups))
+        return Advantage(
+            text=str(getattr(answer, "advantage", "")),
+            edits=edits,
+            groups=len(groups),
+            surplus=len(proposed or ()) - len(edits or ()),
+        )
+
+    def _most_edits(self, groups: Sequence[Group]) -> int | None:
+        per_group = self._settings.experiences_per_group
+        return None if per_group is None else per_group * len(groups)
 
     async def curate(
         self, edits: Sequence[Edit], library: ExperienceLibrary, ran: Collection[str] = ()

@@ -148,7 +148,7 @@ def _parts(number: int, group: Group, view: _View) -> list[str]:
 def _render_attempt(group: Group, attempt: _Attempt, view: _View, seen: set[str]) -> str:
     """An attempt and what the grader said of it; ``seen`` is what the attempts before it said."""
     rollout = attempt.rollout
-    lines = [f"{_graded(attempt)}: {_told(group, rollout, view, seen)}"]
+    lines = [f"{_graded(attempt, view)}: {_told(group, rollout, view, seen)}"]
     remarks = [
         remark
         for remark in shorten(_verdict(rollout), 2 * view.chars).splitlines()
@@ -158,9 +158,10 @@ def _render_attempt(group: Group, attempt: _Attempt, view: _View, seen: set[str]
     return "\n".join([*lines, *(f"  grader: {remark}" for remark in remarks)])
 
 
-def _graded(attempt: _Attempt) -> str:
+def _graded(attempt: _Attempt, view: _View) -> str:
     times = f", {attempt.count} times" if attempt.count > 1 else ""
-    return f"reward {attempt.rollout.reward or 0.0:g}{times}"
+    # Without ground truth the number is how far the attempts of the group agree, and it must not pass for a reward.
+    return f"{'reward' if view.with_labels else 'agreement'} {attempt.rollout.reward or 0.0:.3g}{times}"
 
 
 def _told(group: Group, rollout: Rollout, view: _View, seen: set[str]) -> str:
