@@ -52,3 +52,16 @@ def test_owning_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert "[e2] Answer in one line." in space["compiled"].predict.signature.instructions
     assert [e.text for e in space["merged"]] == [RULE, "Answer in one line.", "Name the source."]
     assert "Name the source." in space["other"].predict.signature.instructions
+
+
+def test_runs_you_can_trust(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learn = (ROOT / "README.md").read_text(encoding="utf-8").split("## What to expect")[0]
+    (tmp_path / "both.md").write_text(learn + (ROOT / "docs/running.md").read_text(encoding="utf-8"), encoding="utf-8")
+    space = run_examples(str(tmp_path / "both.md"), monkeypatch, tmp_path)
+    assert space["optimizer"].report.stopped_by is None
+    assert {"settings.json", "store", "libraries", "events.jsonl", "report.json", "report.md"} <= {
+        path.name for path in (tmp_path / "runs" / "first").iterdir()
+    }
+    assert "LM calls" in capsys.readouterr().out
