@@ -41,6 +41,7 @@ from tgrpo_dspy.runs.identity import (
     describe_callable,
     describe_examples,
     describe_lm,
+    describe_object,
     describe_program,
 )
 from tgrpo_dspy.runs.retries import Retries
@@ -472,7 +473,9 @@ def _setting(value: Any) -> Any:
         return {f.name: _setting(getattr(value, f.name)) for f in fields(value) if f.name not in _PATIENCE}
     if isinstance(value, dspy.Module):
         return describe_program(value)
-    return describe_callable(value) if callable(value) else value
+    if isinstance(value, str | int | float | tuple | None):
+        return value
+    return describe_callable(value) if callable(value) else describe_object(value)
 
 
 def _spending(budget: Budget, work: Work, announce: Announcer, secrets: Secrets) -> Spending:

@@ -26,14 +26,14 @@ from hypothesis import strategies as st
 
 from tests.scripted import Shouting, examples
 from tgrpo_dspy.cloning import clone
+from tgrpo_dspy.runs.differences import differences
+from tgrpo_dspy.runs.hashing import fingerprint
 from tgrpo_dspy.runs.identity import (
     describe_adapter,
     describe_callable,
     describe_examples,
     describe_lm,
     describe_program,
-    differences,
-    fingerprint,
 )
 
 ROOT = Path(__file__).parents[2]

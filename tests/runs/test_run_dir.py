@@ -13,7 +13,8 @@ import dspy
 import pytest
 
 from tests.scripted import RULE, Shouting, exact, examples
-from tgrpo_dspy import ConfigurationError, LibraryLimits, RunDirError, TrainingFreeGRPO, load_library
+from tgrpo_dspy import ConfigurationError, LibraryLimits, RunDirError, TrainingFreeGRPO, Validation, load_library
+from tgrpo_dspy.evaluation.acceptance import Last
 from tgrpo_dspy.library.codec import to_json
 from tgrpo_dspy.views.report import report_to_json
 
@@ -221,3 +222,19 @@ def test_a_full_disk_is_a_clear_error_and_earlier_work_is_intact(tmp_path: Path)
     assert "cannot be used" in error and "call compile again with the same run_dir" in error
     all_runs = 2 * 30 * 3 + 2 * 2
     assert 0 < int(runs) < all_runs
+
+
+def test_an_acceptance_rule_of_ones_own_is_part_of_what_a_run_is_about(tmp_path: Path) -> None:
+    class Patient:
+        def __init__(self, patience: int) -> None:
+            self.patience = patience
+
+        def decide(self, *, student: Any, current: Any, new: Any, best: Any) -> Any:
+            return Last().decide(student=student, current=current, new=new, best=best)
+
+    compiled(Shouting(), tmp_path, validation=Validation(acceptance=Patient(1)))
+    model = Shouting()
+    compiled(model, tmp_path, validation=Validation(acceptance=Patient(1)))
+    assert model.engine.calls == []
+    with pytest.raises(ConfigurationError, match="acceptance"):
+        compiled(model, tmp_path, validation=Validation(acceptance=Patient(2)))

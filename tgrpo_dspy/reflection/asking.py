@@ -13,7 +13,8 @@ import dspy
 from dspy.utils.exceptions import LMError
 from pydantic_core import to_jsonable_python
 
-from tgrpo_dspy.runs.identity import describe_lm, describe_program, fingerprint
+from tgrpo_dspy.runs.hashing import fingerprint
+from tgrpo_dspy.runs.identity import describe_lm, describe_program
 from tgrpo_dspy.runs.retries import Retries
 from tgrpo_dspy.runs.secrets import Secrets
 from tgrpo_dspy.runs.spending import Spending

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from tgrpo_dspy.errors import ConfigurationError, RunDirError
 from tgrpo_dspy.library.files import write_atomically
-from tgrpo_dspy.runs.identity import differences
+from tgrpo_dspy.runs.differences import differences
 from tgrpo_dspy.runs.store import DiskStore, NoStore, Store
 
 _SETTINGS = "settings.json"

@@ -10,29 +10,29 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import json
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
 from hashlib import sha256
 from numbers import Integral, Real
 from pathlib import PurePath
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, get_origin
 
 import dspy
 import pydantic
 
+from tgrpo_dspy.runs.code import code_of_function, source_of
+from tgrpo_dspy.runs.hashing import canonical, fingerprint, hash_of_text
 from tgrpo_dspy.runs.secrets import is_secret, looks_secret, no_secrets
 
 _MAX_CHARACTERS = 10_000  # what is longer is told by its hash
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _HIDDEN = "***"
-_SHOWN = 48  # characters of a value in a message
 
 _BOOKKEEPING = frozenset(("history", "callbacks"))
 _OF_PREDICTORS = _BOOKKEEPING | {"stage", "traces", "train", "config", "demos"}
@@ -90,7 +90,17 @@ def describe_adapter(adapter: dspy.Adapter | None) -> dict[str, Any] | str:
         >>> describe_adapter(dspy.ChatAdapter())["use_json_adapter_fallback"]
         True
     """
-    return "default" if adapter is None else _Describer().object(adapter, _BOOKKEEPING)
+    return "default" if adapter is None else describe_object(adapter)
+
+
+def describe_object(value: object) -> dict[str, Any]:
+    """An object that decides something: its class, with the source of it, and its attributes.
+
+    Example:
+        >>> describe_object(dspy.Example(a=1))["class"]
+        'dspy.primitives.example.Example'
+    """
+    return _Describer().object(value, _BOOKKEEPING)
 
 
 def describe_examples(examples: Iterable[dspy.Example]) -> dict[str, Any]:
@@ -110,30 +120,6 @@ def describe_examples(examples: Iterable[dspy.Example]) -> dict[str, Any]:
         digest.update(fingerprint([inputs, _ContentDescriber().value(content)]).encode())
         count += 1
     return {"count": count, "sha256": digest.hexdigest()}
-
-
-def fingerprint(data: object) -> str:
-    """The sha256 of JSON-able data, whatever the order of its keys.
-
-    Example:
-        >>> fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1}) != fingerprint({"a": 1, "b": [3]})
-        True
-    """
-    return _sha256(_canonical(data))
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What is not the same in two descriptions, one line each, in the order of their paths.
-
-    Example:
-        >>> differences({"settings": {"group_size": 5}, "seed": 0}, {"settings": {"group_size": 3}, "valset": "x"})
-        ['seed: removed (was 0)', 'settings.group_size: 5 -> 3', 'valset: added ("x")']
-    """
-    return list(_differences("", json.loads(_canonical(dict(before))), json.loads(_canonical(dict(now)))))
-
-
-def _canonical(data: object) -> str:
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 class _Describer:
@@ -229,7 +215,7 @@ class _Describer:
     def _function(self, function: FunctionType) -> dict[str, Any]:
         told: dict[str, Any] = {"function": f"{function.__module__}.{function.__qualname__}"}
         if not _is_known(function.__module__):
-            told["code"] = _code_of_function(function)
+            told["code"] = code_of_function(function)
         made_with = {"closure": _closure(function), "defaults": _defaults(function)}
         return told | {what: self._named(values) for what, values in made_with.items() if values}
 
@@ -259,9 +245,9 @@ class _Describer:
         return described | ({"closure": self._named(closure)} if closure else {})
 
     def _code_of_class(self, cls: type) -> str:
-        source = _source(cls, f"class {cls.__name__}")
+        source = source_of(cls, f"class {cls.__name__}")
         if source is not None:
-            return _sha256(source)
+            return hash_of_text(source)
         kept = {n: v for n, v in _written_in(cls).items() if isinstance(v, FunctionType) or not n.startswith("__")}
         return fingerprint(self._named(kept))
 
@@ -296,7 +282,7 @@ _KINDS: tuple[_Kind, ...] = (
     (dspy.Example, lambda d, v: d._named(dict(v.items(include_dspy=True)))),
     (Mapping, _Describer._named),
     ((list, tuple, deque), lambda d, v: [d.value(item) for item in v]),
-    ((set, frozenset), lambda d, v: sorted((d.value(item) for item in v), key=_canonical)),
+    ((set, frozenset), lambda d, v: sorted((d.value(item) for item in v), key=canonical)),
     (pydantic.BaseModel, lambda d, v: {"class": _qualified(type(v))} | d._named(dict(v))),
     (FunctionType, _Describer._function),
     (MethodType, _Describer._method),
@@ -308,10 +294,10 @@ _KINDS: tuple[_Kind, ...] = (
 
 
 def _compact(described: Any) -> Any:
-    text = _canonical(described) if isinstance(described, dict | list | str) else ""
+    text = canonical(described) if isinstance(described, dict | list | str) else ""
     if len(text) <= _MAX_CHARACTERS:
         return described
-    return {"characters": len(text), "sha256": _sha256(text)}
+    return {"characters": len(text), "sha256": hash_of_text(text)}
 
 
 def _attributes(value: Any, without: frozenset[str] = frozenset()) -> dict[str, Any]:
@@ -363,36 +349,6 @@ def _is_known(module: str | None) -> bool:
     return (module or "").partition(".")[0] in _WITHOUT_CODE
 
 
-def _code_of_function(function: FunctionType) -> str:
-    code = function.__code__
-    source = _source(code, f"def {code.co_name}")  # not of a lambda, around which a line may hold anything else
-    return _sha256(source) if source is not None else fingerprint(_compiled(code))
-
-
-@functools.lru_cache(maxsize=256)
-def _source(written: type | CodeType, start: str) -> str | None:
-    """The source of a class or function, where it can be had and is the right one."""
-    try:
-        source = inspect.getsource(written)
-    except (OSError, TypeError, SyntaxError):
-        return None
-    return source if start in source else None  # what runs under the name of a file need not come from there
-
-
-def _compiled(code: CodeType) -> list[Any]:
-    return [code.co_code.hex(), code.co_names, code.co_varnames, [_constant(value) for value in code.co_consts]]
-
-
-def _constant(value: Any) -> Any:
-    if isinstance(value, CodeType):
-        return _compiled(value)
-    if isinstance(value, tuple):
-        return [_constant(item) for item in value]
-    if isinstance(value, frozenset):
-        return sorted((_constant(item) for item in value), key=_canonical)
-    return repr(value)
-
-
 def _closure(function: FunctionType) -> dict[str, Any]:
     """The values a function found around it when it was made."""
     held = {}
@@ -411,39 +367,3 @@ def _defaults(function: FunctionType) -> dict[str, Any]:
 def _written_in(cls: type) -> dict[str, Any]:
     """What is written in a class, with the functions inside ``staticmethod``, ``classmethod`` and ``property``."""
     return {n: getattr(v, "__func__", None) or getattr(v, "fget", None) or v for n, v in vars(cls).items()}
-
-
-def _sha256(text: str) -> str:
-    return sha256(text.encode()).hexdigest()
-
-
-def _differences(path: str, before: Any, now: Any) -> Iterator[str]:
-    if isinstance(before, dict) and isinstance(now, dict):
-        for key in sorted(before.keys() | now.keys()):
-            at = f"{path}.{key}" if path else key
-            if key not in before:
-                yield f"{at}: added ({_short(_text(now[key]))})"
-            elif key not in now:
-                yield f"{at}: removed (was {_short(_text(before[key]))})"
-            else:
-                yield from _differences(at, before[key], now[key])
-    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for index, (old, new) in enumerate(zip(before, now, strict=True)):
-            yield from _differences(f"{path}[{index}]", old, new)
-    elif _canonical(before) != _canonical(now):
-        old, new = _text(before), _text(now)
-        same = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-        start = max(0, same - _SHOWN // 3)  # long texts are shown from where they differ
-        yield f"{path}: {_short(old, start)} -> {_short(new, start)}"
-
-
-def _text(data: Any) -> str:
-    text = json.dumps(data, sort_keys=True, ensure_ascii=False)
-    return text.encode("utf-8", "backslashreplace").decode()  # a lone surrogate could not be printed
-
-
-def _short(text: str, start: int = 0) -> str:
-    if len(text) <= _SHOWN:
-        return text
-    start = min(start, len(text) - _SHOWN)
-    return "…" * (start > 0) + text[start : start + _SHOWN] + "…" * (start + _SHOWN < len(text))

@@ -14,7 +14,8 @@ from dspy.utils.exceptions import LMConfigurationError
 from tgrpo_dspy.cloning import clone, shared_parts
 from tgrpo_dspy.library.instructions import inject
 from tgrpo_dspy.library.library import ExperienceLibrary
-from tgrpo_dspy.runs.identity import describe_adapter, describe_lm, describe_program, fingerprint
+from tgrpo_dspy.runs.hashing import fingerprint
+from tgrpo_dspy.runs.identity import describe_adapter, describe_lm, describe_program
 
 
 @dataclass(frozen=True, slots=True)
