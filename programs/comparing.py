@@ -39,7 +39,7 @@ def scores(
         devset=list(examples),
         metric=metric,
         num_threads=num_threads,
-        max_errors=len(examples),
+        max_errors=len(examples) + 1,
         display_progress=verbose,
     )
     return [float(score) for _, _, score in evaluate(program).results]

