@@ -10,6 +10,7 @@ from tgrpo_dspy.errors import (
     TGRPOError,
 )
 from tgrpo_dspy.estimation import Estimate
+from tgrpo_dspy.evaluation import Attribution, Pruned, aattribute, aprune, attribute, prune
 from tgrpo_dspy.library import (
     Edit,
     Experience,
@@ -32,6 +33,7 @@ from tgrpo_dspy.settings import Budget, LibraryLimits, Reflection, Sampling, Val
 __version__ = "0.1.0"
 
 __all__ = [
+    "Attribution",
     "Budget",
     "CompileReport",
     "ConfigurationError",
@@ -47,6 +49,7 @@ __all__ = [
     "LibraryLimits",
     "MetricError",
     "ProgramError",
+    "Pruned",
     "Reflection",
     "Rollout",
     "RunDirError",
@@ -57,12 +60,16 @@ __all__ = [
     "Usage",
     "Validation",
     "__version__",
+    "aattribute",
     "apply_markdown",
+    "aprune",
+    "attribute",
     "diff",
     "generate_library",
     "inject",
     "load_library",
     "merge",
+    "prune",
     "read_library",
     "retarget",
     "save_library",

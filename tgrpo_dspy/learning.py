@@ -8,12 +8,15 @@ from functools import partial
 
 import dspy
 
+from tgrpo_dspy.evaluation.choice import Offer, as_choices, decide, prompt_tokens
 from tgrpo_dspy.evaluation.evaluate import evaluate
+from tgrpo_dspy.evaluation.exemplars import exemplar_of, foremost, is_new, show
 from tgrpo_dspy.evaluation.trial import Trial
+from tgrpo_dspy.library.edits import Edit, Refusal
 from tgrpo_dspy.library.experience import Experience
 from tgrpo_dspy.library.guards import Guards
 from tgrpo_dspy.library.library import Applied, ExperienceLibrary
-from tgrpo_dspy.records import Advantage, Evaluation, Group, Measured, StepRecord
+from tgrpo_dspy.records import Advantage, Choice, Evaluation, Exemplar, Group, Measured, StepRecord
 from tgrpo_dspy.reflection.pooling import Pooling, Teaching
 from tgrpo_dspy.reflection.reflector import Reflector
 from tgrpo_dspy.runs.events import Announcer, Evaluated, GroupFinished, StepStarted
@@ -23,15 +26,29 @@ from tgrpo_dspy.sampling.policy import Policy
 from tgrpo_dspy.sampling.rollouts import Sampler
 from tgrpo_dspy.settings import LibraryLimits, Reflection
 
+# A step keeps more exemplars than are shown in the end, since other steps may find better ones of the same examples.
+_SPARE = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What a batch gave: its groups in batch order and in brief, and the advantages drawn from the informative ones."""
+    """What a batch gave: its groups in batch order and in brief, the advantages drawn from those that teach, the
+    predictors that ran, and what may be shown as an exemplar.
+    """
 
     groups: tuple[Group, ...]
     informative: int
     advantages: tuple[Advantage, ...]
     ran: tuple[str, ...]
+    exemplars: tuple[Exemplar, ...]
+
+
+_Said = tuple[str, tuple[str, ...], str, str | None]
+
+
+def _said(edit: Edit) -> _Said:
+    """What an edit does, whatever evidence it came with."""
+    return edit.operation, edit.ids, edit.text, edit.target
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +88,21 @@ class Learner:
     reflector: Reflector
     announce: Announcer
     _scored: dict[str, Evaluation] = field(default_factory=dict)
+    _failed: dict[tuple[Experience, ...], dict[_Said, int]] = field(default_factory=dict)
 
-    async def explore(self, batch: Sequence[Item], library: ExperienceLibrary, step: int) -> Exploration:
-        """Sample a group for every example and reflect on those that teach as soon as their pool is full."""
+    async def explore(
+        self, batch: Sequence[Item], library: ExperienceLibrary, step: int, *, highest: float
+    ) -> Exploration:
+        """Sample a group for every example and reflect on those that teach as soon as their pool is full.
+
+        ``highest`` is the highest reward of the steps before.
+        """
         self.announce(StepStarted(step=step, examples=len(batch), group_size=self.group_size))
         variants = self.trial.variants(partial(Policy.of, self.student), library, self.group_size, step)
-        pooling = Pooling(len(batch), self.reflection, self.teaching)
+        teaching = replace(self.teaching, highest=highest)
+        pooling = Pooling(len(batch), self.reflection, teaching)
         advantages: dict[int, Advantage] = {}
+        exemplars: dict[int, Exemplar] = {}
         ran: set[str] = set()
 
         async with task_group() as tasks:
@@ -87,8 +112,12 @@ class Learner:
 
             async def sample(lane: int, item: Item) -> None:
                 group = await self.sampler.group(variants(lane), item, step=step, lane=lane)
-                ran.update(turn.name for rollout in group.rollouts for turn in rollout.turns)
-                self.announce(GroupFinished(group=group, informative=self.teaching.is_informative(group)))
+                ran.update(name for rollout in group.rollouts for name in rollout.ran)
+                informative = teaching.is_informative(group)
+                self.announce(GroupFinished(group=group, informative=informative))
+                exemplar = exemplar_of(group, step) if informative and self.limits.exemplars else None
+                if exemplar is not None and is_new(exemplar, self.student):
+                    exemplars[lane] = exemplar
                 for number, groups in pooling.add(lane, group):
                     tasks.start_soon(reflect, number, groups)
 
@@ -98,21 +127,42 @@ class Learner:
         groups = tuple(group for group in pooling.groups if group.rollouts)
         return Exploration(
             groups=groups,
-            informative=sum(map(self.teaching.is_informative, groups)),
+            informative=sum(map(teaching.is_informative, groups)),
             advantages=tuple(advantage for _, advantage in sorted(advantages.items())),
             ran=tuple(sorted(ran)),
+            exemplars=foremost((e for _, e in sorted(exemplars.items())), _SPARE * self.limits.exemplars),
         )
 
     async def improve(self, explored: Exploration, library: ExperienceLibrary, step: int) -> Improvement:
         """Curate the edits of the step, carry them out together, and drop what the trial has shown to do harm."""
         proposed = [edit for advantage in explored.advantages for edit in advantage.edits or ()]
         edits, refused = await self.reflector.curate(proposed, library, explored.ran)
+        edits, tried = self._untried(edits, library)
         applied = library.apply(edits, step=step, limits=self.limits, guards=self.guards)
         self.trial.observe(explored.groups, step)
         judged, dropped, effects = self.trial.judge(applied.library)
         return Improvement(
-            replace(applied, library=judged, refused=(*refused, *applied.refused)), dropped=dropped, effects=effects
+            replace(applied, library=judged, refused=(*refused, *tried, *applied.refused)),
+            dropped=dropped,
+            effects=effects,
         )
+
+    def roll_back(self, record: StepRecord) -> None:
+        """Remember the edits of a step that made the library worse, so that they are not made again from there."""
+        for edit in record.applied:
+            self._failed.setdefault(record.before.experiences, {}).setdefault(_said(edit), record.step)
+
+    def _untried(self, edits: Sequence[Edit], library: ExperienceLibrary) -> tuple[list[Edit], list[Refusal]]:
+        failed = self._failed.get(library.experiences, {})
+        untried = [edit for edit in edits if _said(edit) not in failed]
+        refused = [
+            Refusal(
+                edit=edit, reason=f"was tried in step {failed[_said(edit)]}, which scored worse and was rolled back"
+            )
+            for edit in edits
+            if _said(edit) in failed
+        ]
+        return untried, refused
 
     async def score(self, library: ExperienceLibrary, step: int) -> Evaluation | None:
         """The library's validation score; None without a validation set, or when the run stops before it is known.
@@ -121,13 +171,38 @@ class Learner:
         """
         if not self.val:
             return None
-        policy = Policy.of(self.student, library)
+        evaluation = await self._evaluate(Policy.of(self.student, library))
+        if evaluation is not None:
+            self.announce(Evaluated(step=step, evaluation=evaluation))
+        return evaluation
+
+    async def choose(
+        self,
+        library: ExperienceLibrary,
+        beside: ExperienceLibrary,
+        exemplars: Sequence[Exemplar],
+        student: Evaluation | None,
+    ) -> tuple[Offer, tuple[Choice, ...]]:
+        """What the compiled program is to carry, and what was measured to decide that (see ``decide``).
+
+        Without a validation set it is the library with all exemplars.
+        """
+        if not (self.val and exemplars):
+            return Offer(library=library, exemplars=tuple(exemplars)), ()
+        chosen, measured = await decide(library, beside, exemplars, student, self._measure)
+        return chosen, as_choices(measured, chosen)
+
+    async def _measure(self, offer: Offer) -> Offer:
+        policy = Policy.of(show(self.student, offer.exemplars), offer.library)
+        evaluation = await self._evaluate(policy)
+        return replace(offer, evaluation=evaluation, prompt_tokens=prompt_tokens(policy.program))
+
+    async def _evaluate(self, policy: Policy) -> Evaluation | None:
         if policy.identity not in self._scored:
             evaluation = await evaluate(policy, self.val, self.sampler, repeats=self.repeats)
             if evaluation is None:
                 return None
             self._scored[policy.identity] = evaluation
-        self.announce(Evaluated(step=step, evaluation=self._scored[policy.identity]))
         return self._scored[policy.identity]
 
     def remember(self, record: StepRecord) -> None:

@@ -19,6 +19,8 @@ from tgrpo_dspy.cloning import ProgramT, choices, frozen_parts, held_lms, requir
 from tgrpo_dspy.errors import ConfigurationError
 from tgrpo_dspy.estimation import Estimate, estimate
 from tgrpo_dspy.evaluation.acceptance import acceptance_of
+from tgrpo_dspy.evaluation.choice import most_offers
+from tgrpo_dspy.evaluation.exemplars import foremost, show
 from tgrpo_dspy.evaluation.selection import Selection
 from tgrpo_dspy.evaluation.trial import Trial
 from tgrpo_dspy.learning import Learner
@@ -26,7 +28,7 @@ from tgrpo_dspy.library.codec import to_json
 from tgrpo_dspy.library.guards import Guards
 from tgrpo_dspy.library.instructions import inject, read_library, strip
 from tgrpo_dspy.library.library import ExperienceLibrary
-from tgrpo_dspy.records import CompileReport, StepRecord, Usage
+from tgrpo_dspy.records import CompileReport, Evaluation, StepRecord, Usage
 from tgrpo_dspy.reflection.advantage import SemanticAdvantage
 from tgrpo_dspy.reflection.asking import Asker
 from tgrpo_dspy.reflection.curation import Curation
@@ -61,6 +63,7 @@ from tgrpo_dspy.views.run_files import RunFiles
 _RESULT = "result"
 _FORMAT = 1
 _PATIENCE = ("lm_retries", "retry_delay", "max_lm_failures")
+_OFF = {"exemplars": 0}  # what is not told, so that a folder from before there was such a setting is still the same run
 
 
 class TrainingFreeGRPO(Teleprompter):
@@ -82,7 +85,7 @@ class TrainingFreeGRPO(Teleprompter):
         use_ground_truth: show the labels of training examples to the reflecting model.
         sampling: temperature while learning, failure reward, spread of an informative group.
         reflection: pooling, prompt bounds and retries of the reflection.
-        limits: bounds of the library.
+        limits: bounds of the library, and how many exemplars may stand beside it.
         validation: how libraries are scored, and which steps are accepted.
 
     Raises:
@@ -228,7 +231,9 @@ class TrainingFreeGRPO(Teleprompter):
                 with self._announcing(folder, listeners, verbose=verbose) as announce:
                     report = await self._learn(task, work, secrets, budget or Budget(), announce)
         self.report = report
-        return inject(student, report.library, leave=report.untouched)
+        kept = _unchanged(report.library, task.carried)
+        others = dict.fromkeys(report.untouched, kept)
+        return inject(show(student, report.exemplars), report.library, others=others)
 
     def estimate(
         self,
@@ -263,7 +268,7 @@ class TrainingFreeGRPO(Teleprompter):
     async def _learn(
         self, task: _Task, work: Work, secrets: Secrets, budget: Budget, announce: Announcer
     ) -> CompileReport:
-        """Score the student, go through the steps, and keep the best library."""
+        """Score the student, go through the steps, and keep the best library, and the exemplars that are worth it."""
         started = time.monotonic()
         spending = _spending(budget, work, announce, secrets)
         learner = self._learner(task, work, secrets, spending, announce)
@@ -279,16 +284,22 @@ class TrainingFreeGRPO(Teleprompter):
             announce(StepFinished(record=record))
         if spending.lm_error is not None and not any(record.applied for record in steps):
             raise spending.lm_error
+        exemplars = foremost((e for record in steps for e in record.exemplars), self.limits.exemplars)
+        best = selection.best
+        beside = best if len(best.library) else selection.current
+        chosen, choices = await learner.choose(best.library, beside.library, exemplars, student_score)
         report = CompileReport(
             steps=tuple(steps),
             student=student_score,
-            library=selection.best.library,
-            best_step=selection.best.step,
+            library=chosen.library,
+            best_step=next((c.step for c in (best, beside) if c.library == chosen.library), 0),
             usage=work.ledger.total(),
             seconds=time.monotonic() - started,
             stopped_by=spending.stopped_by,
             frozen=tuple(frozen_parts(task.student)),
-            untouched=_untouched(task.student, steps),
+            untouched=_untouched(task.student, steps, student_score),
+            exemplars=chosen.exemplars,
+            choices=choices,
         )
         if report.stopped_by is None:
             work.keep(_RESULT, CompileReport, report, {})
@@ -310,21 +321,31 @@ class TrainingFreeGRPO(Teleprompter):
                 if record is not None:
                     learner.remember(record)
                 else:
-                    record = await self._step(learner, selection.current.library, batch, step, epoch, work)
+                    library, highest = selection.current.library, curriculum.highest
+                    record = await self._step(learner, library, batch, step, epoch, work, highest)
                     if spending.stopped_by is None:
                         work.keep(f"step/{step}", StepRecord, record, record.usage)
                     elif not record.groups:
                         return
                 curriculum.observe(record.groups, epoch)
                 accepted, verdict = selection.decide(step, record.after, record.evaluation)
+                if not accepted:
+                    learner.roll_back(record)
                 yield replace(record, accepted=accepted, verdict=verdict)
 
     async def _step(
-        self, learner: Learner, library: ExperienceLibrary, batch: list[Item], step: int, epoch: int, work: Work
+        self,
+        learner: Learner,
+        library: ExperienceLibrary,
+        batch: list[Item],
+        step: int,
+        epoch: int,
+        work: Work,
+        highest: float,
     ) -> StepRecord:
         """Explore a batch, improve the library by what set its better runs apart, score the new one."""
         before, started = work.ledger.total(), time.monotonic()
-        explored = await learner.explore(batch, library, step)
+        explored = await learner.explore(batch, library, step, highest=highest)
         improved = await learner.improve(explored, library, step)
         evaluation = await learner.score(improved.applied.library, step)
         return StepRecord(
@@ -345,6 +366,7 @@ class TrainingFreeGRPO(Teleprompter):
             ran=explored.ran,
             usage=difference(work.ledger.total(), before),
             seconds=time.monotonic() - started,
+            exemplars=explored.exemplars,
         )
 
     def _learner(self, task: _Task, work: Work, secrets: Secrets, spending: Spending, announce: Announcer) -> Learner:
@@ -374,12 +396,14 @@ class TrainingFreeGRPO(Teleprompter):
                 announce=announce,
                 seed=self.seed,
                 self_consistent=not self.use_ground_truth,
+                keep_demonstrations=self.limits.exemplars > 0,
             ),
             reflector=Reflector(
-                advantage=self.reflection.advantage or SemanticAdvantage(self.reflection.attempts),
+                advantage=self.reflection.advantage
+                or SemanticAdvantage(self.reflection.attempts, with_labels=self.use_ground_truth),
                 curator=Curator(self.reflection.curation or Curation(), asker, self.reflection),
                 asker=asker,
-                task="\n\n".join([render_task(student), *self._instructions()]),
+                task="\n\n".join([render_task(student), *self._instructions(task)]),
                 predictors=[name for name, _ in student.named_predictors()],
                 settings=self.reflection,
                 with_labels=self.use_ground_truth,
@@ -388,8 +412,13 @@ class TrainingFreeGRPO(Teleprompter):
             announce=announce,
         )
 
-    def _instructions(self) -> Iterator[str]:
+    def _instructions(self, task: _Task) -> Iterator[str]:
         """What the reflection is told beside the task."""
+        if len(task.student.predictors()) > 1:
+            yield (
+                "Each lesson is for the predictor at fault: name it, or begin the lesson with its name and a colon. A "
+                "lesson that all of them need names none."
+            )
         if self.reflection.learning_objective:
             yield f"What the lessons are to achieve: {self.reflection.learning_objective}"
         if self.reflection.experiences_per_group is not None:
@@ -415,7 +444,8 @@ class TrainingFreeGRPO(Teleprompter):
         per_epoch = math.ceil(len(task.train) / (self.batch_size or len(task.train)))
         steps = self.epochs * per_epoch
         rollouts = self.epochs * len(task.train) * self.group_size
-        return RunStarted(steps=steps, program_runs=rollouts + (steps + 1) * len(task.val))
+        scorings = steps + 1 + most_offers(self.limits.exemplars)
+        return RunStarted(steps=steps, program_runs=rollouts + scorings * len(task.val) * self.validation.repeats)
 
     def _curriculum(self, task: _Task) -> Curriculum:
         return Curriculum(
@@ -432,7 +462,7 @@ class TrainingFreeGRPO(Teleprompter):
         calls = math.ceil(groups / self.reflection.groups_per_call)
         reflection = Usage(calls=calls, prompt_tokens=calls * self.reflection.max_prompt_tokens)
         evaluation = work.ledger.total().get("evaluation", Usage())
-        return {"evaluation": evaluation, "runs": len(task.val), "reflection": reflection}
+        return {"evaluation": evaluation, "runs": len(task.val) * self.validation.repeats, "reflection": reflection}
 
     def _describe(self, task: _Task) -> dict[str, Any]:
         """What the results of a run depend on, as data."""
@@ -470,7 +500,8 @@ class _Task:
 def _setting(value: Any) -> Any:
     """A setting as data; how often and how patiently something is tried again changes no result."""
     if is_dataclass(value):
-        return {f.name: _setting(getattr(value, f.name)) for f in fields(value) if f.name not in _PATIENCE}
+        told = {f.name: getattr(value, f.name) for f in fields(value) if f.name not in _PATIENCE}
+        return {name: _setting(part) for name, part in told.items() if (name, part) not in _OFF.items()}
     if isinstance(value, dspy.Module):
         return describe_program(value)
     if isinstance(value, str | int | float | tuple | None):
@@ -486,9 +517,17 @@ def _spending(budget: Budget, work: Work, announce: Announcer, secrets: Secrets)
     )
 
 
-def _untouched(student: dspy.Module, steps: Sequence[StepRecord]) -> tuple[str, ...]:
+def _unchanged(library: ExperienceLibrary, carried: ExperienceLibrary) -> ExperienceLibrary:
+    """What a library still has of the one that the student carries."""
+    before = {(e.id, e.text, e.target) for e in carried}
+    kept = tuple(e for e in library if (e.id, e.text, e.target) in before)
+    return ExperienceLibrary(kept, library.next_number)
+
+
+def _untouched(student: dspy.Module, steps: Sequence[StepRecord], evaluation: Evaluation | None) -> tuple[str, ...]:
     """The predictors that never ran while others did."""
-    ran = {name for record in steps for name in record.ran}
+    evaluations = (evaluation, *(record.evaluation for record in steps))
+    ran = {name for record in steps for name in record.ran} | {name for e in evaluations if e for name in e.ran}
     predictors = student.named_predictors()
     # A copy of a copied predictor cannot be told from the other copies.
     stages = Counter(predictor.stage for _, predictor in predictors)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Annotated, Any, Literal, TypeVar
+
+import pydantic
 
 from tgrpo_dspy.library.edits import Edit, Refusal
 from tgrpo_dspy.library.experience import Experience
 from tgrpo_dspy.library.library import ExperienceLibrary
 
 _BRIEF_CHARS = 200
+
+T = TypeVar("T")
+# A run that keeps no exemplars is written as one that knows of none.
+_UnlessEmpty = Annotated[tuple[T, ...], pydantic.Field(exclude_if=lambda value: not value)]
 
 Role = Literal["rollout", "metric", "reflection", "evaluation"]
 FailureKind = Literal["parse", "program", "timeout", "context", "lm", "metric"]
@@ -90,6 +96,19 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """A call of a predictor with the values of its fields, to be shown in later prompts.
+
+    Args:
+        predictor: its name in the program.
+        values: inputs and outputs by field name, as JSON data.
+    """
+
+    predictor: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
     """One run of the program on one example.
 
@@ -103,6 +122,7 @@ class Rollout:
         failure: why there is no prediction, or no reward.
         left_out: ids of the experiences on trial that this run went without.
         seconds: wall time.
+        demonstrations: the last call of every predictor, while learning that keeps exemplars.
     """
 
     number: int
@@ -113,14 +133,21 @@ class Rollout:
     failure: Failure | None = None
     left_out: tuple[str, ...] = ()
     seconds: float = 0.0
+    demonstrations: _UnlessEmpty[Demonstration] = ()
+
+    @property
+    def ran(self) -> frozenset[str]:
+        """Names of the predictors that ran."""
+        return frozenset(turn.name for turn in self.turns if turn.kind == "predictor")
 
     def brief(self) -> Rollout:
-        """The rollout without its turns, its texts cut to what a list shows."""
+        """The rollout without its turns and demonstrations, its texts cut to what a list shows."""
         failure = self.failure and replace(
             self.failure, message=_cut(self.failure.message), completion=_cut(self.failure.completion), partial={}
         )
         outputs = {name: _cut(text) for name, text in self.outputs.items()}
-        return replace(self, turns=(), outputs=outputs, feedback=_cut(self.feedback), failure=failure)
+        feedback = _cut(self.feedback)
+        return replace(self, turns=(), demonstrations=(), outputs=outputs, feedback=feedback, failure=failure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,14 +189,35 @@ def _cut(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Exemplar:
+    """A rollout kept as a demonstration beside the library: the best of a group whose rewards differ.
+
+    Args:
+        example: key of the training example, whichever of its groups it comes from.
+        step: the step that sampled it.
+        reward: its reward, the highest of the group.
+        spread: best minus worst reward of the group.
+        demonstrations: what each predictor is shown of it.
+    """
+
+    example: str
+    step: int
+    reward: float
+    spread: float
+    demonstrations: tuple[Demonstration, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """A program's scores on a validation set.
 
     Args:
         repeats: per example, in the order of the set, the score of every run; None where the LM or the metric failed.
+        ran: the predictors that ran.
     """
 
     repeats: tuple[tuple[float | None, ...], ...]
+    ran: tuple[str, ...] = ()
 
     @property
     def scores(self) -> tuple[float | None, ...]:
@@ -200,6 +248,26 @@ class Measured:
     mean: float
     standard_error: float
     n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What the compiled program could carry, measured on the validation set.
+
+    Args:
+        label: what it is, in words.
+        experiences, exemplars: how many it has of each.
+        score: its validation score; None when the run stopped before it was known.
+        prompt_tokens: tokens of a prompt without its inputs (estimated), averaged over the program's predictors.
+        chosen: whether it is what the compiled program carries.
+    """
+
+    label: str
+    experiences: int
+    exemplars: int
+    score: Measured | None
+    prompt_tokens: int
+    chosen: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +305,7 @@ class StepRecord:
         ran: the predictors that ran in the step's rollouts.
         accepted: whether learning went on from ``after``; else it went back to where the step began.
         verdict: why, and what it means for the library that is returned.
+        exemplars: the rollouts of the step that may be kept as demonstrations.
     """
 
     step: int
@@ -258,6 +327,7 @@ class StepRecord:
     seconds: float
     accepted: bool = True
     verdict: str = ""
+    exemplars: _UnlessEmpty[Exemplar] = ()
 
     @property
     def proposed(self) -> tuple[Edit, ...]:
@@ -289,12 +359,14 @@ class CompileReport:
         steps: one record per step.
         student: the student's own score on the validation set, where there is one.
         library: the library in the compiled program.
-        best_step: step whose library was returned; 0 when that is the student itself.
+        best_step: step whose library was returned; 0 when that is the student's own, or none.
         usage: LM calls and tokens by role, over the whole run; of work that ``run_dir`` held, what it took then.
         seconds: wall time of this call of ``compile``.
         stopped_by: what ended the run before its last step (``budget: …`` or ``lm: …``); None: nothing did.
         frozen: parts of the student that were compiled before, and were left alone.
         untouched: predictors that never ran, and so got no experience.
+        exemplars: the rollouts that the compiled program shows as demonstrations.
+        choices: what was measured to choose them; empty without exemplars or without a validation set.
     """
 
     steps: tuple[StepRecord, ...]
@@ -306,3 +378,5 @@ class CompileReport:
     stopped_by: str | None = None
     frozen: tuple[str, ...] = ()
     untouched: tuple[str, ...] = ()
+    exemplars: _UnlessEmpty[Exemplar] = ()
+    choices: _UnlessEmpty[Choice] = ()

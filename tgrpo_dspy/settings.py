@@ -169,22 +169,26 @@ class LibraryLimits:
         words: most words in one experience (paper: 32).
         experiences: most experiences in the library.
         tokens: most tokens (estimated) of the block rendered into one predictor's instructions.
+        exemplars: most rollouts kept as demonstrations beside the experiences. They are the best ones of groups whose
+            rewards differed; a valset decides how many of them are worth their tokens. 0: none, as in the paper.
         allowed: values that lessons may name although a training example carries them, such as the labels of a
             classification task that occur once. Values that two examples share, and those of a ``Literal`` or an enum
             in the student's signatures, may be named anyway.
 
     Raises:
-        ConfigurationError: when a value is not positive.
+        ConfigurationError: when a value is out of range.
     """
 
     words: int = 32
     experiences: int = 60
     tokens: int = 2000
+    exemplars: int = 0
     allowed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("words", "experiences", "tokens"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "use 1 or more")
+        require(self.exemplars >= 0, "exemplars", self.exemplars, "use 0 or more")
 
 
 @dataclass(frozen=True, kw_only=True)

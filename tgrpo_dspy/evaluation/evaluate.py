@@ -24,7 +24,11 @@ async def evaluate(policy: Policy, items: Sequence[Item], sampler: Sampler, *, r
             for repeat in range(repeats)
         ]
     )
-    if any(run is None for run in runs):
+    done = [run for run in runs if run is not None]
+    if len(done) < len(runs):
         return None
-    scores = [run.reward for run in runs if run is not None]
-    return Evaluation(repeats=tuple(tuple(scores[i : i + repeats]) for i in range(0, len(scores), repeats)))
+    scores = [run.reward for run in done]
+    return Evaluation(
+        repeats=tuple(tuple(scores[i : i + repeats]) for i in range(0, len(scores), repeats)),
+        ran=tuple(sorted({name for run in done for name in run.ran})),
+    )

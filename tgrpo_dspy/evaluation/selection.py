@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tgrpo_dspy.evaluation.acceptance import Acceptance, Candidate
 from tgrpo_dspy.library.instructions import render_block
 from tgrpo_dspy.library.library import ExperienceLibrary
@@ -35,6 +37,9 @@ class Selection:
         self.best = verdict.best
         if verdict.continue_with == "new":
             self.current = new
+        else:  # an id stands for one lesson only, also for one that was rolled back
+            used = max(self.current.library.next_number, library.next_number)
+            self.current = replace(self.current, library=replace(self.current.library, next_number=used))
         return verdict.continue_with == "new", verdict.reason
 
 

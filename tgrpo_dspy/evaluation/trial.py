@@ -12,21 +12,31 @@ from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.records import Group, Measured
 from tgrpo_dspy.sampling.policy import Policy
 from tgrpo_dspy.sampling.rollouts import Variant
-from tgrpo_dspy.settings import Sampling
+from tgrpo_dspy.settings import Sampling, require
 
 
 class Trial:
     """Leaves each experience out of half of every group, and drops those that clearly lower the reward.
 
-    An experience is on trial until it clearly helps. With ``trial="off"`` every rollout runs with the whole library.
+    An experience is on trial until it clearly helps; then every rollout has it, and its estimate rests on the steps so
+    far. With ``trial="off"`` every rollout runs with the whole library.
+
+    Whoever looks after every step finds something sooner or later. So the level of the settings is shared out among the
+    looks (Bonferroni): an experience without effect is dropped in the whole run with at most that chance, and freed of
+    the trial with at most the same.
 
     Args:
         settings: whether there is a trial, and how sure it has to be.
         seed: draws who is left out.
+        looks: how often it will be judged, 1 or more: the steps of the run.
+
+    Raises:
+        ConfigurationError: when ``looks`` is below 1.
     """
 
-    def __init__(self, settings: Sampling, seed: int) -> None:
-        self._on, self._level, self._seed = settings.trial == "randomized", settings.trial_level, seed
+    def __init__(self, settings: Sampling, seed: int, looks: int = 1) -> None:
+        require(looks >= 1, "looks", looks, "use 1 or more")
+        self._on, self._level, self._seed = settings.trial == "randomized", settings.trial_level / looks, seed
         self._seen: list[Observation] = []
 
     def variants(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import dspy
 
@@ -32,7 +32,9 @@ def render_block(experiences: Iterable[Experience]) -> str:
     return "\n".join([_OPEN, _LEAD, *lines, _CLOSE]) if lines else ""
 
 
-def inject(program: ProgramT, library: ExperienceLibrary, *, leave: Collection[str] = ()) -> ProgramT:
+def inject(
+    program: ProgramT, library: ExperienceLibrary, *, others: Mapping[str, ExperienceLibrary] | None = None
+) -> ProgramT:
     """A copy of the program whose predictors carry the library at the end of their instructions.
 
     A block that is already there is replaced. The program, its signature classes and its LMs are left as they are.
@@ -40,7 +42,7 @@ def inject(program: ProgramT, library: ExperienceLibrary, *, leave: Collection[s
     Args:
         program: any DSPy program.
         library: what it is to carry.
-        leave: names of predictors whose instructions stay as they are.
+        others: by name, the predictors that are to carry another library.
 
     Raises:
         LibraryError: when an experience is for a predictor the program does not have.
@@ -49,9 +51,7 @@ def inject(program: ProgramT, library: ExperienceLibrary, *, leave: Collection[s
     predictors = injected.named_predictors()
     _check_targets(library, [name for name, _ in predictors])
     for name, predictor in predictors:
-        if name in leave:
-            continue
-        block = render_block(library.for_predictor(name))
+        block = render_block((others or {}).get(name, library).for_predictor(name))
         base = without_block(predictor.signature.instructions)
         _set_instructions(predictor, f"{base}\n\n{block}" if block else base)
     return injected

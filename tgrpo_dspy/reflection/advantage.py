@@ -9,7 +9,12 @@ from dspy.utils.exceptions import AdapterParseError
 
 from tgrpo_dspy.reflection import demonstrations
 from tgrpo_dspy.reflection.parsing import lines_to_proposals, salvage
-from tgrpo_dspy.reflection.signatures import FirstLessons, ReviseLessons
+from tgrpo_dspy.reflection.signatures import (
+    FirstLessons,
+    FirstLessonsByAgreement,
+    ReviseLessons,
+    ReviseLessonsByAgreement,
+)
 from tgrpo_dspy.reflection.trajectory import NO_LESSONS
 from tgrpo_dspy.sampling.policy import rollout_id, sample_lm
 
@@ -24,15 +29,16 @@ class SemanticAdvantage(dspy.Module):
 
     Args:
         attempts: how often to ask in all, 1 or more.
+        with_labels: whether the attempts come with rewards and right answers; else with how far they agree.
     """
 
-    def __init__(self, attempts: int = 3) -> None:
+    def __init__(self, attempts: int = 3, *, with_labels: bool = True) -> None:
         super().__init__()
         self.attempts = attempts
-        self.first = dspy.Predict(FirstLessons)
-        self.first.demos = demonstrations.for_first_lessons()
-        self.revise = dspy.Predict(ReviseLessons)
-        self.revise.demos = demonstrations.for_revision()
+        self.first = dspy.Predict(FirstLessons if with_labels else FirstLessonsByAgreement)
+        self.first.demos = demonstrations.for_first_lessons(with_labels=with_labels)
+        self.revise = dspy.Predict(ReviseLessons if with_labels else ReviseLessonsByAgreement)
+        self.revise.demos = demonstrations.for_revision(with_labels=with_labels)
 
     def forward(self, task: str, lessons: str, attempts: str) -> dspy.Prediction:
         """Propose edits.

@@ -70,26 +70,67 @@ def _parcel_attempts() -> str:
     return render_groups(groups, max_tokens=_TOKENS, with_labels=True)
 
 
+@cache
+def _bird_attempts_by_agreement() -> str:
+    agreed = {"species": "LAPWING", "count": "12", "time": "18:30"}
+    groups = [
+        _group(
+            {"note": "Saw about a dozen lapwings over the east meadow at half past six in the evening."},
+            {},
+            (0.75, agreed, ""),
+            (0.75, agreed, ""),
+            (0.67, {"species": "LAPWING", "count": "a dozen", "time": "18:30"}, ""),
+            (0.33, {"species": "lapwings", "count": "12", "time": "6:30 pm"}, ""),
+        )
+    ]
+    return render_groups(groups, max_tokens=_TOKENS, with_labels=False)
+
+
 _BIRD_TASK = "note -> species, count, time\nEnter the bird note into the log."
 _BIRD_ADVANTAGE = (
     "species: the wrong values are plural or in small letters, the right ones are singular and in capitals. "
     "count: the wrong values are words, the right ones are digits. "
     "time: the wrong values have am or pm, the right ones are HH:MM on the 24-hour clock."
 )
+_BIRD_AGREEMENT = (
+    "species: most attempts write the singular in capitals, one a plural in small letters. "
+    "count: most write digits, one writes words. time: most write HH:MM on the 24-hour clock, one writes am or pm."
+)
 _SPECIES = "species: write the singular name of the bird in capital letters, whatever form the note uses."
 _COUNT = "count: write a plain number in digits, never a number word."
 _TIME = "time: write 24-hour HH:MM with two digits for the hour, without am or pm."
 
 
-def for_first_lessons() -> list[dspy.Example]:
-    """The demonstration for ``FirstLessons``."""
+def for_first_lessons(*, with_labels: bool = True) -> list[dspy.Example]:
+    """The demonstration for ``FirstLessons``, or for ``FirstLessonsByAgreement``."""
     rules = "\n".join([_SPECIES, _COUNT, _TIME])
+    if not with_labels:
+        attempts = _bird_attempts_by_agreement()
+        return [dspy.Example(task=_BIRD_TASK, attempts=attempts, advantage=_BIRD_AGREEMENT, rules=rules)]
     return [dspy.Example(task=_BIRD_TASK, attempts=_bird_attempts(), advantage=_BIRD_ADVANTAGE, rules=rules)]
 
 
-def for_revision() -> list[dspy.Example]:
-    """The demonstrations for ``ReviseLessons``: lessons that do harm or fall short, and lessons that lack one."""
-    parcel = dspy.Example(
+def for_revision(*, with_labels: bool = True) -> list[dspy.Example]:
+    """The demonstrations for ``ReviseLessons``: lessons that do harm or fall short, and lessons that lack one.
+
+    For ``ReviseLessonsByAgreement`` it is the latter alone.
+    """
+    birds = dspy.Example(
+        task=_BIRD_TASK,
+        lessons=f"e1: {_COUNT}\ne3: time: write the hour and the minutes.",
+        attempts=_bird_attempts() if with_labels else _bird_attempts_by_agreement(),
+        advantage=_BIRD_ADVANTAGE if with_labels else _BIRD_AGREEMENT,
+        edits=[
+            ProposedEdit(operation="KEEP", ids=["e1"]),
+            ProposedEdit(operation="UPDATE", ids=["e3"], lesson=_TIME),
+            _add(_SPECIES),
+        ],
+    )
+    return [_parcel_revision(), birds] if with_labels else [birds]
+
+
+def _parcel_revision() -> dspy.Example:
+    return dspy.Example(
         task="request -> answer\nAnswer the parcel desk's question.",
         lessons="e1: Explain the answer in a full sentence.\ne2: Start the answer with yes or no.",
         attempts=_parcel_attempts(),
@@ -107,18 +148,6 @@ def for_revision() -> list[dspy.Example]:
             _add("Refuse a parcel that weighs more than 30 kg, and write 'class none' as its class."),
         ],
     )
-    birds = dspy.Example(
-        task=_BIRD_TASK,
-        lessons=f"e1: {_COUNT}\ne3: time: write the hour and the minutes.",
-        attempts=_bird_attempts(),
-        advantage=_BIRD_ADVANTAGE,
-        edits=[
-            ProposedEdit(operation="KEEP", ids=["e1"]),
-            ProposedEdit(operation="UPDATE", ids=["e3"], lesson=_TIME),
-            _add(_SPECIES),
-        ],
-    )
-    return [parcel, birds]
 
 
 def for_reconciliation() -> list[dspy.Example]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dspy
 
 from tgrpo_dspy.cloning import require_predictors
+from tgrpo_dspy.errors import ConfigurationError
 from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.reflection.parsing import lines_to_proposals, to_edits
 from tgrpo_dspy.reflection.trajectory import render_task
@@ -37,12 +38,13 @@ def generate_library(
 
     Args:
         student: the program they are for.
-        lm: writes them; None: the one that is configured.
-        count: how many are asked for, 1 or more. The limits may leave fewer.
+        lm: writes them; None: the one that is configured, else the student's own.
+        count: how many are asked for, 1 or more. The limits may leave fewer, then the first ones.
         learning_objective: what they are to achieve, in a sentence; part of the description.
         limits: bounds of the library.
 
     Raises:
+        ConfigurationError: when there is no LM.
         ProgramError: when the student has no predictor.
         AdapterParseError: when the answer cannot be read.
 
@@ -55,7 +57,21 @@ def generate_library(
     require_predictors(student)
     require(count >= 1, "count", count, "use 1 or more")
     objective = f"\n\nWhat to achieve: {learning_objective}" if learning_objective else ""
-    with dspy.context(adapter=dspy.ChatAdapter(use_json_adapter_fallback=False), **({"lm": lm} if lm else {})):
+    with dspy.context(lm=lm or _lm_of(student), adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
         answer = dspy.Predict(ImagineLessons)(task=render_task(student) + objective, count=count)
-    edits = to_edits(lines_to_proposals(answer.rules)[:count], ())
-    return ExperienceLibrary().apply(edits, limits=limits or LibraryLimits()).library
+    library = ExperienceLibrary()
+    for edit in to_edits(lines_to_proposals(answer.rules)[:count], ()):  # one by one, to keep their order
+        applied = library.apply([edit], limits=limits or LibraryLimits())
+        if applied.evicted:
+            break
+        library = applied.library
+    return library
+
+
+def _lm_of(student: dspy.Module) -> dspy.BaseLM:
+    found = dspy.settings.lm or next((predictor.lm for predictor in student.predictors() if predictor.lm), None)
+    if found is None:
+        raise ConfigurationError(
+            "no LM is configured: pass lm=…, or call dspy.configure(lm=dspy.LM('provider/model')) first"
+        )
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
@@ -21,11 +22,13 @@ class Teaching:
         sampling: when rewards differ, and when an example is solved.
         reflection: whether failures teach too.
         with_labels: whether right answers and feedback may be looked at.
+        highest: the highest reward so far: not every metric ends at 1.
     """
 
     sampling: Sampling
     reflection: Reflection
     with_labels: bool
+    highest: float = -math.inf
 
     def is_informative(self, group: Group) -> bool:
         """Whether the rewards of a group differ."""
@@ -42,14 +45,14 @@ class Teaching:
     def fails(self, group: Group) -> bool:
         """Whether a group without contrast is not solved, and has a label or feedback to be held against."""
         known = bool(group.labels) or any(rollout.feedback for rollout in group.rollouts)
-        solved = self.sampling.solved_score
+        solved = 1.0 if self.sampling.solved_score is None else self.sampling.solved_score
         return (
             self.reflection.learn_from_failures
             and self.with_labels
             and known
             and bool(group.rewards)
             and not self.is_informative(group)
-            and not is_solved(group, 1.0 if solved is None else solved)
+            and not is_solved(group, max(solved, self.highest))
         )
 
     def likeness(self, group: Group) -> Hashable:

@@ -17,6 +17,7 @@ from tgrpo_dspy.reflection.parsing import to_edits
 from tgrpo_dspy.reflection.summary import Summarizer
 from tgrpo_dspy.reflection.trajectory import render_groups, render_library
 from tgrpo_dspy.runs.events import Announcer, ReflectionFinished
+from tgrpo_dspy.sampling.curriculum import example_of
 from tgrpo_dspy.settings import Reflection
 
 
@@ -67,7 +68,8 @@ class Reflector:
             lessons=render_library(library),
             attempts=attempts,
         )
-        proposed = None if answer is None else to_edits(answer.edits, [_evidence(group) for group in groups])
+        evidence = [_evidence(group) for group in groups]
+        proposed = None if answer is None else tuple(map(self._addressed, to_edits(answer.edits, evidence)))
         edits = proposed and proposed[: self._most_edits(groups)]
         self._announce(ReflectionFinished(edits=len(edits or ()), lost=edits is None))
         return Advantage(
@@ -76,6 +78,13 @@ class Reflector:
             groups=len(groups),
             surplus=len(proposed or ()) - len(edits or ()),
         )
+
+    def _addressed(self, edit: Edit) -> Edit:
+        """A rule that begins with the name of one of several predictors is for that predictor."""
+        name, _, rest = edit.text.partition(":")
+        if len(self._predictors) == 1 or edit.target is not None or name.strip() not in self._predictors:
+            return edit
+        return replace(edit, target=name.strip(), text=rest.strip())
 
     def _most_edits(self, groups: Sequence[Group]) -> int | None:
         per_group = self._settings.experiences_per_group
@@ -111,4 +120,4 @@ class Reflector:
 
 
 def _evidence(group: Group) -> Evidence:
-    return Evidence(example=group.key, rewards=group.rewards)
+    return Evidence(example=example_of(group.key), rewards=group.rewards)

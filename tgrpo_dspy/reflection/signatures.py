@@ -89,6 +89,38 @@ class ReviseLessons(dspy.Signature):
     edits: list[ProposedEdit] = dspy.OutputField(desc="changes to the lessons")
 
 
+class FirstLessonsByAgreement(dspy.Signature):
+    """A program tried the same examples several times, and nobody knows the right answers.
+
+    Compare what most attempts agree on with what stands alone. Then state the rules that the answers follow which most
+    attempts come to, so that the next attempts all come to them, on examples nobody has seen yet. A rule is one
+    imperative sentence of at most 30 words: it says which field or situation it is about and exactly what to write or
+    do. It never mentions an attempt, an example or one of its values. Write one rule for every kind of difference.
+    """
+
+    task: str = dspy.InputField(desc="what the program does")
+    attempts: str = dspy.InputField(desc="attempts, those most others agree with first")
+    advantage: str = dspy.OutputField(desc="what sets the attempts that agree apart")
+    rules: str = dspy.OutputField(desc="one rule a line")
+
+
+class ReviseLessonsByAgreement(dspy.Signature):
+    """A program that was given lessons tried the same examples several times, and nobody knows the right answers.
+
+    Compare what most attempts agree on with what stands alone. Then edit the lessons, so that the next attempts all
+    come to the same answers, on examples nobody has seen yet. A lesson is one imperative sentence of at most 30 words:
+    it says which field or situation it is about and exactly what to write or do. It never mentions an attempt, an
+    example or one of its values. ADD a lesson for every difference that no lesson speaks of. UPDATE a lesson that is
+    wrong or too vague to be followed. MERGE lessons that say the same. DELETE a lesson that does harm. KEEP the others.
+    """
+
+    task: str = dspy.InputField(desc="what the program does")
+    lessons: str = dspy.InputField(desc="lessons so far, with their ids")
+    attempts: str = dspy.InputField(desc="attempts, those most others agree with first")
+    advantage: str = dspy.OutputField(desc="what sets the attempts that agree apart")
+    edits: list[ProposedEdit] = dspy.OutputField(desc="changes to the lessons")
+
+
 class ReconcileEdits(dspy.Signature):
     """Several changes to a list of lessons overlap or contradict each other. Replace them by the fewest edits that say
     the same: one lesson for each rule, in one imperative sentence of at most 30 words. Where two proposals contradict

@@ -44,7 +44,11 @@ class Policy:
         """A copy to run with the user's own settings, and the LM of the context; a run of its own with an id."""
         if rollout_id is None:
             return clone(self.program, self.shared), dspy.settings.lm
-        return self._copy(lambda lm: lm.copy(rollout_id=rollout_id), without=("rollout_id",))
+        # At temperature 0 a run of its own would be the same run, and DSPy warns of it.
+        return self._copy(
+            lambda lm: lm if lm.kwargs.get("temperature") == 0 else lm.copy(rollout_id=rollout_id),
+            without=("rollout_id",),
+        )
 
     def sampled(self, rollout_id: int, temperature: float) -> tuple[dspy.Module, dspy.BaseLM | None]:
         """A copy whose LMs sample under ``rollout_id``, and the sampling copy of the context's LM."""

@@ -63,6 +63,7 @@ class Sampler:
         announce: told of every finished rollout.
         seed: makes the rollout ids.
         self_consistent: learn from the agreement inside a group; the metric only scores evaluations.
+        keep_demonstrations: keep with every rollout of a group what it takes to show it to later runs.
     """
 
     def __init__(
@@ -76,10 +77,11 @@ class Sampler:
         announce: Announcer,
         seed: int,
         self_consistent: bool = False,
+        keep_demonstrations: bool = False,
     ) -> None:
         self._metric, self._sampling, self._slots = metric, sampling, slots
         self._work, self._spending, self._announce, self._seed = work, spending, announce, seed
-        self._self_consistent = self_consistent
+        self._self_consistent, self._keep_demonstrations = self_consistent, keep_demonstrations
         self._retries = Retries(sampling.lm_retries, sampling.retry_delay)
         self._lm_failures = 0
         self._metric_failures = 0
@@ -108,7 +110,8 @@ class Sampler:
 
             def begin(ledger: UsageLedger) -> _Run:
                 program, lm = variant.policy.sampled(identity, temperature)
-                return _Run(program, lm, "rollout", ledger, Recorder(program))
+                recorder = Recorder(program, keep_demonstrations=self._keep_demonstrations)
+                return _Run(program, lm, "rollout", ledger, recorder)
 
             key = f"work/rollout/{variant.policy.identity}/{temperature!r}/{identity}"
             rollout = await self._once(key, begin, item, number, role="rollout", lane=lane, abort_after=len(variants))
@@ -181,7 +184,12 @@ class Sampler:
             if is_scored(failure):
                 rollout = replace(rollout, reward=self._sampling.failure_score)
             return replace(rollout, seconds=time.monotonic() - started), None if is_scored(failure) else error
-        rollout = Rollout(number=number, outputs=outputs_of(prediction), turns=run.recorder.turns())
+        rollout = Rollout(
+            number=number,
+            outputs=outputs_of(prediction),
+            turns=run.recorder.turns(),
+            demonstrations=run.recorder.demonstrations(),
+        )
         if run.role == "evaluation" or not self._self_consistent:
             rollout = await self._score(rollout, run, item, prediction, abort_after)
         return replace(rollout, seconds=time.monotonic() - started), None
@@ -244,9 +252,10 @@ class Sampler:
 
 
 def _all_the_same(group: Group) -> bool:
-    """Whether every rollout of a group gave the same outputs, or failed in the same way."""
-    made = {(tuple(sorted(r.outputs.items())), r.failure and r.failure.kind) for r in group.rollouts}
-    return len(made) == 1
+    """Whether every one of several rollouts gave the same outputs, or failed in the same way of the program's own."""
+    told = [r for r in group.rollouts if r.failure is None or is_scored(r.failure)]
+    made = {(tuple(sorted(r.outputs.items())), r.failure and r.failure.kind) for r in told}
+    return len(told) > 1 and len(made) == 1
 
 
 def _is_final(rollout: Rollout | None) -> bool:

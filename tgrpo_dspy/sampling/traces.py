@@ -15,7 +15,8 @@ import pydantic
 from dspy.adapters.types.base_type import CUSTOM_TYPE_END_IDENTIFIER, CUSTOM_TYPE_START_IDENTIFIER
 from dspy.utils.callback import BaseCallback
 
-from tgrpo_dspy.records import Turn
+from tgrpo_dspy.records import Demonstration, Turn
+from tgrpo_dspy.sampling.demos import demonstration
 
 MAX_VALUE_CHARS = 4000
 
@@ -70,10 +71,13 @@ class Recorder(list[Any]):
 
     Args:
         program: the program that runs. Those it does not list (frozen or made on the fly) are named after their class.
+        keep_demonstrations: keep what it takes to show the last call of every listed predictor to later runs.
     """
 
-    def __init__(self, program: dspy.Module) -> None:
+    def __init__(self, program: dspy.Module, *, keep_demonstrations: bool = False) -> None:
         super().__init__()
+        self._keeps = keep_demonstrations
+        self._last: dict[str, Demonstration | None] = {}
         self._names = _Names(program)
         self._lock = RLock()
         self._turns = _Turns()
@@ -85,11 +89,18 @@ class Recorder(list[Any]):
         with self._lock:
             return tuple(self._turns.shown)
 
+    def demonstrations(self) -> tuple[Demonstration, ...]:
+        """The last call of every predictor of which a demonstration can be made."""
+        with self._lock:
+            return tuple(shown for _, shown in sorted(self._last.items()) if shown is not None)
+
     def append(self, entry: Any) -> None:
         """Called by DSPy for every call of a predictor."""
         with self._lock:
             super().append(entry)
             self._add(entry, self._turns)
+            if self._keeps and _is_call(entry) and (name := self._names.listed(entry[0])) is not None:
+                self._last[name] = demonstration(name, *entry)
 
     def extend(self, entries: Iterable[Any]) -> None:
         """Called by modules that keep one of several attempts."""
@@ -171,7 +182,7 @@ class _Turns:
 
     def add_entry(self, entry: Any, names: _Names) -> None:
         """A call of a predictor, as DSPy traces it."""
-        if isinstance(entry, tuple) and len(entry) == 3 and isinstance(entry[1], Mapping):
+        if _is_call(entry):
             predictor, inputs, prediction = entry
             signature = getattr(predictor, "signature", None)
             fields = inputs if signature is None else [name for name in signature.input_fields if name in inputs]
@@ -250,6 +261,11 @@ def _only_ends(name: str, arguments: Mapping[str, str], outputs: Any) -> bool:
     return name == "submit" and isinstance(outputs, dict) and _texts(outputs).items() <= arguments.items()
 
 
+def _is_call(entry: Any) -> bool:
+    """Whether an entry of a trace is a call of a predictor, as DSPy writes it; programs may add anything."""
+    return isinstance(entry, tuple) and len(entry) == 3 and isinstance(entry[1], Mapping)
+
+
 def outputs_of(prediction: Any) -> dict[str, str]:
     """The fields of a prediction as text; a result that is no prediction is one field named ``result``.
 
@@ -287,10 +303,13 @@ class _Names:
             predictor.stage: name for name, predictor in predictors if stages[predictor.stage] == 1
         }
 
+    def listed(self, predictor: Any) -> str | None:
+        """Its name in the program, if it has one."""
+        return self._by_id.get(id(predictor)) or self._by_stage.get(getattr(predictor, "stage", ""))
+
     def of(self, predictor: Any) -> str:
         """Its name in the program, else that of its class."""
-        by_stage = self._by_stage.get(getattr(predictor, "stage", ""), type(predictor).__name__)
-        return self._by_id.get(id(predictor), by_stage)
+        return self.listed(predictor) or type(predictor).__name__
 
 
 def _full_text(value: Any) -> str:

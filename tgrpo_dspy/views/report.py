@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from tgrpo_dspy.library.edits import Edit
-from tgrpo_dspy.records import CompileReport, Role, StepRecord, Usage
+from tgrpo_dspy.records import Choice, CompileReport, Exemplar, Role, StepRecord, Usage
+from tgrpo_dspy.sampling.traces import render_call, render_value
+
+_SHOWN_CHARS = 100
 
 
 def report_to_json(report: CompileReport) -> str:
@@ -18,6 +21,8 @@ def report_to_json(report: CompileReport) -> str:
 def report_to_markdown(report: CompileReport) -> str:
     """What a reader wants of the report: the library, then every step with its scores, edits and cost."""
     best = f"step {report.best_step}" if report.best_step else "the student itself"
+    if shown := len(report.exemplars):
+        best += f", with {shown} exemplar{'s' if shown > 1 else ''}"
     lines = [report.library.to_markdown(), "", "# Run", "", f"Returned: {best}. {report.seconds:.0f} s."]
     if report.stopped_by is not None:
         lines.append(f"Stopped before its last step by {report.stopped_by}.")
@@ -28,6 +33,10 @@ def report_to_markdown(report: CompileReport) -> str:
     if report.student is not None:
         lines.append(f"Validation score of the student: {report.student.mean:.3f}.")
     lines += ["", *_usage_table(report.usage)]
+    if report.choices:
+        lines += ["", *_choices_table(report.choices)]
+    if report.exemplars:
+        lines += ["", "## Exemplars", "", *map(_exemplar, report.exemplars)]
     for step in report.steps:
         lines += ["", *_step(step)]
     return "\n".join(lines) + "\n"
@@ -40,6 +49,30 @@ def _usage_table(usage: Mapping[Role, Usage]) -> list[str]:
         for role, u in sorted(usage.items())
     ]
     return [head, "|---|---|---|---|---|---|---|", *rows]
+
+
+def _choices_table(choices: Sequence[Choice]) -> list[str]:
+    head = "| candidate | experiences | exemplars | validation score | prompt tokens of a call | |"
+    rows = [
+        f"| {c.label} | {c.experiences} | {c.exemplars} | {_score(c)} | {c.prompt_tokens} | {'chosen' * c.chosen} |"
+        for c in choices
+    ]
+    return [head, "|---|---|---|---|---|---|", *rows]
+
+
+def _score(choice: Choice) -> str:
+    score = choice.score
+    return "unknown" if score is None else f"{score.mean:.3f} ± {score.standard_error:.3f}"
+
+
+def _exemplar(exemplar: Exemplar) -> str:
+    """An exemplar in one line."""
+    calls = [
+        render_call(shown.predictor, {name: render_value(value, _SHOWN_CHARS) for name, value in shown.values.items()})
+        for shown in exemplar.demonstrations
+    ]
+    text = " ".join("; ".join(calls).split())
+    return f"- example {exemplar.example}, step {exemplar.step}, reward {exemplar.reward:.2f}: {text}"
 
 
 def _cost(usage: Usage) -> str:
