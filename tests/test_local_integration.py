@@ -12,7 +12,7 @@ from programs.country_records.metric import field_accuracy
 from programs.country_records.program import program
 from programs.local_lm import SMOLLM2_135M, local_lm
 from programs.model_files import ModelFileError
-from tgrpo_dspy import TrainingFreeGRPO
+from tgrpo_dspy import Reflection, TrainingFreeGRPO
 
 
 @pytest.mark.local_model
@@ -23,7 +23,9 @@ def test_compiles_on_a_real_server_with_a_model_that_hardly_follows_any_form(tmp
     except ModelFileError as error:
         pytest.skip(f"the model cannot be had here: {error}")
     data = splits(0, train=2, val=1, test=2, ood=2)
-    optimizer = TrainingFreeGRPO(metric=field_accuracy, group_size=2, epochs=1, num_threads=2)
+    # One reflection call and no second try: on a slow machine every call of it takes many seconds.
+    reflection = Reflection(attempts=1, max_prompt_tokens=600)
+    optimizer = TrainingFreeGRPO(metric=field_accuracy, group_size=2, epochs=1, num_threads=2, reflection=reflection)
     with dspy.context(lm=lm):
         compiled = optimizer.compile(program(), trainset=data.train, valset=data.val, verbose=False)
     report = optimizer.report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
@@ -19,16 +19,20 @@ from tgrpo_dspy.cloning import ProgramT, choices, frozen_parts, held_lms, requir
 from tgrpo_dspy.errors import ConfigurationError
 from tgrpo_dspy.estimation import Estimate, estimate
 from tgrpo_dspy.evaluation.acceptance import acceptance_of
-from tgrpo_dspy.evaluation.choice import most_offers
+from tgrpo_dspy.evaluation.attribution import measure
+from tgrpo_dspy.evaluation.choice import Offer, most_offers
 from tgrpo_dspy.evaluation.exemplars import foremost, show
+from tgrpo_dspy.evaluation.pruning import confirm
+from tgrpo_dspy.evaluation.scorer import Scorer, lm_of, watch
 from tgrpo_dspy.evaluation.selection import Selection
 from tgrpo_dspy.evaluation.trial import Trial
 from tgrpo_dspy.learning import Learner
 from tgrpo_dspy.library.codec import to_json
+from tgrpo_dspy.library.experience import Experience
 from tgrpo_dspy.library.guards import Guards
 from tgrpo_dspy.library.instructions import inject, read_library, strip
 from tgrpo_dspy.library.library import ExperienceLibrary
-from tgrpo_dspy.records import CompileReport, Evaluation, StepRecord, Usage
+from tgrpo_dspy.records import CompileReport, Evaluation, Measured, StepRecord, Usage
 from tgrpo_dspy.reflection.advantage import SemanticAdvantage
 from tgrpo_dspy.reflection.asking import Asker
 from tgrpo_dspy.reflection.curation import Curation
@@ -217,7 +221,7 @@ class TrainingFreeGRPO(Teleprompter):
             student=student,
             train=items_of(trainset, "trainset"),
             val=items_of(valset, "valset") if valset is not None else [],
-            lm=_lm_of(student),
+            lm=lm_of(student),
             carried=read_library(student),
             initial=initial_library,
         )
@@ -270,7 +274,7 @@ class TrainingFreeGRPO(Teleprompter):
     ) -> CompileReport:
         """Score the student, go through the steps, and keep the best library, and the exemplars that are worth it."""
         started = time.monotonic()
-        spending = _spending(budget, work, announce, secrets)
+        spending = watch(budget, work, announce, secrets)
         learner = self._learner(task, work, secrets, spending, announce)
         announce(self._run_started(task))
         student_score = await learner.score(task.carried, step=0)
@@ -288,10 +292,11 @@ class TrainingFreeGRPO(Teleprompter):
         best = selection.best
         beside = best if len(best.library) else selection.current
         chosen, choices = await learner.choose(best.library, beside.library, exemplars, student_score)
+        library, effects, pruned = await self._prune(task, chosen, learner, work, spending)
         report = CompileReport(
             steps=tuple(steps),
             student=student_score,
-            library=chosen.library,
+            library=library,
             best_step=next((c.step for c in (best, beside) if c.library == chosen.library), 0),
             usage=work.ledger.total(),
             seconds=time.monotonic() - started,
@@ -300,11 +305,31 @@ class TrainingFreeGRPO(Teleprompter):
             untouched=_untouched(task.student, steps, student_score),
             exemplars=chosen.exemplars,
             choices=choices,
+            effects=effects,
+            pruned=pruned,
         )
         if report.stopped_by is None:
             work.keep(_RESULT, CompileReport, report, {})
         announce(RunFinished(report=report))
         return report
+
+    async def _prune(
+        self, task: _Task, chosen: Offer, learner: Learner, work: Work, spending: Spending
+    ) -> tuple[ExperienceLibrary, Mapping[str, Measured], tuple[Experience, ...]]:
+        """The library without what was measured harmful on the validation set, every effect, and what is gone."""
+        if not (self.validation.prune and task.val and len(chosen.library)) or spending.stopped_by is not None:
+            return chosen.library, {}, ()
+        scorer = Scorer(
+            student=strip(show(task.student, chosen.exemplars)),
+            items=task.val,
+            sampler=learner.sampler,
+            spending=spending,
+            ledger=work.ledger,
+        )
+        repeats = self.validation.repeats
+        attribution = await measure(chosen.library, scorer, max_rollouts=None, repeats=repeats, seed=self.seed)
+        confirmed = await confirm(task.student, attribution, scorer, level=self.sampling.trial_level)
+        return confirmed.library, attribution.effects, confirmed.dropped
 
     async def _steps(
         self, learner: Learner, selection: Selection, task: _Task, work: Work, spending: Spending
@@ -381,7 +406,7 @@ class TrainingFreeGRPO(Teleprompter):
             repeats=self.validation.repeats,
             group_size=self.group_size,
             teaching=Teaching(self.sampling, self.reflection, self.use_ground_truth),
-            trial=Trial(self.sampling, self.seed),
+            trial=Trial(self.sampling, self.seed, looks=self._planned_steps(task)),
             reflection=self.reflection,
             limits=self.limits,
             guards=Guards.for_examples(
@@ -441,11 +466,13 @@ class TrainingFreeGRPO(Teleprompter):
                 listener.close()
 
     def _run_started(self, task: _Task) -> RunStarted:
-        per_epoch = math.ceil(len(task.train) / (self.batch_size or len(task.train)))
-        steps = self.epochs * per_epoch
+        steps = self._planned_steps(task)
         rollouts = self.epochs * len(task.train) * self.group_size
         scorings = steps + 1 + most_offers(self.limits.exemplars)
         return RunStarted(steps=steps, program_runs=rollouts + scorings * len(task.val) * self.validation.repeats)
+
+    def _planned_steps(self, task: _Task) -> int:
+        return self.epochs * math.ceil(len(task.train) / (self.batch_size or len(task.train)))
 
     def _curriculum(self, task: _Task) -> Curriculum:
         return Curriculum(
@@ -509,14 +536,6 @@ def _setting(value: Any) -> Any:
     return describe_callable(value) if callable(value) else describe_object(value)
 
 
-def _spending(budget: Budget, work: Work, announce: Announcer, secrets: Secrets) -> Spending:
-    """Watches the budget, with what ``run_dir`` holds counted as spent."""
-    before, runs = work.spent_before() if budget != Budget() else (Usage(), 0)
-    return Spending(
-        budget, lambda: sum(work.fresh.total().values(), start=before), announce=announce, secrets=secrets, runs=runs
-    )
-
-
 def _unchanged(library: ExperienceLibrary, carried: ExperienceLibrary) -> ExperienceLibrary:
     """What a library still has of the one that the student carries."""
     before = {(e.id, e.text, e.target) for e in carried}
@@ -534,16 +553,3 @@ def _untouched(student: dspy.Module, steps: Sequence[StepRecord], evaluation: Ev
     names = {name for name, _ in predictors}
     idle = (name for name, predictor in predictors if name not in ran and stages[predictor.stage] == 1)
     return tuple(idle) if ran & names else ()
-
-
-def _lm_of(student: dspy.Module) -> dspy.BaseLM:
-    """The LM that answers for the student; an error when one of its predictors has none."""
-    default = dspy.settings.lm
-    lms = {name: predictor.lm or default for name, predictor in student.named_predictors()}
-    missing = [name for name, lm in lms.items() if not isinstance(lm, dspy.BaseLM)]
-    if missing:
-        raise ConfigurationError(
-            f"no LM is configured for predictor {', '.join(missing)} (found {lms[missing[0]]!r}): call "
-            "dspy.configure(lm=dspy.LM('provider/model')) first, or give the program one with program.set_lm(…)"
-        )
-    return default or next(iter(lms.values()))

@@ -367,6 +367,8 @@ class CompileReport:
         untouched: predictors that never ran, and so got no experience.
         exemplars: the rollouts that the compiled program shows as demonstrations.
         choices: what was measured to choose them; empty without exemplars or without a validation set.
+        effects: with ``Validation(prune=True)``, by id what each experience adds to the validation score.
+        pruned: the experiences that were dropped because of it.
     """
 
     steps: tuple[StepRecord, ...]
@@ -380,3 +382,5 @@ class CompileReport:
     untouched: tuple[str, ...] = ()
     exemplars: _UnlessEmpty[Exemplar] = ()
     choices: _UnlessEmpty[Choice] = ()
+    effects: Mapping[str, Measured] = field(default_factory=dict)
+    pruned: tuple[Experience, ...] = ()

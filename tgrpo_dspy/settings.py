@@ -42,7 +42,8 @@ class Sampling:
             None: it is not, as in the paper.
         trial: ``"randomized"``: every experience is left out of a balanced random half of each group, so that the
             rollouts measure what it does; one that clearly does harm is dropped. ``"off"``: as in the paper.
-        trial_level: chance, above 0 and below 0.5, at which an experience without effect is dropped as harmful.
+        trial_level: chance, above 0 and below 0.5, at which an experience without effect is dropped as harmful in a
+            whole run.
         answer_field: without ground truth, the output field on which rollouts are to agree; None: every output but
             the reasoning.
 
@@ -149,6 +150,9 @@ class Validation:
             library scores worse on a paired comparison is rolled back; ``"last"``: the last library is returned, as in
             the paper; or an object with a ``decide`` like theirs (``tgrpo_dspy.evaluation.acceptance``).
         repeats: runs per example, for programs whose answers vary; 1 or more.
+        prune: at the end, measure what every experience of the chosen library does on the validation set by leaving it
+            out, and drop what does harm, if the library without it is not worse. It takes the validation set about
+            k + 2 times for k experiences.
 
     Raises:
         ConfigurationError: when a value is out of range.
@@ -156,6 +160,7 @@ class Validation:
 
     acceptance: Any = "best"
     repeats: int = 1
+    prune: bool = False
 
     def __post_init__(self) -> None:
         require(self.repeats >= 1, "repeats", self.repeats, "use 1 or more")

@@ -129,8 +129,10 @@ def judge(effect: Measured, *, level: float = 0.05) -> Judgement:
     """
     if effect.n < 2 or abs(effect.mean) < _ROUNDING or math.isinf(effect.standard_error):
         return "unclear"
-    ratio = abs(effect.mean) / effect.standard_error if effect.standard_error > 0 else math.inf
-    if t_tail(ratio, effect.n - 1) > level:
+    # Examples that all say exactly the same are as likely as a coin that falls alike every time.
+    alike = effect.standard_error == 0
+    chance = 0.5**effect.n if alike else t_tail(abs(effect.mean) / effect.standard_error, effect.n - 1)
+    if chance > level:
         return "unclear"
     return "harmful" if effect.mean < 0 else "helpful"
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from tgrpo_dspy.records import Role, Usage
 from tgrpo_dspy.runs.secrets import Secrets
@@ -81,4 +81,5 @@ class Work:
 
 @cache
 def _codec(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(tuple[kind, dict[Role, Usage]])
+    # A standard error may be infinite, which JSON has no number for.
+    return TypeAdapter(tuple[kind, dict[Role, Usage]], config=ConfigDict(ser_json_inf_nan="strings"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from pydantic_core import to_json
+
 from tgrpo_dspy.library.edits import Edit
-from tgrpo_dspy.records import Choice, CompileReport, Exemplar, Role, StepRecord, Usage
+from tgrpo_dspy.records import Choice, CompileReport, Exemplar, Measured, Role, StepRecord, Usage
 from tgrpo_dspy.sampling.traces import render_call, render_value
 
 _SHOWN_CHARS = 100
@@ -15,7 +16,7 @@ _SHOWN_CHARS = 100
 
 def report_to_json(report: CompileReport) -> str:
     """Everything the report holds, as JSON."""
-    return json.dumps(asdict(report), ensure_ascii=False, indent=1)
+    return to_json(asdict(report), indent=1, inf_nan_mode="null").decode()
 
 
 def report_to_markdown(report: CompileReport) -> str:
@@ -37,9 +38,16 @@ def report_to_markdown(report: CompileReport) -> str:
         lines += ["", *_choices_table(report.choices)]
     if report.exemplars:
         lines += ["", "## Exemplars", "", *map(_exemplar, report.exemplars)]
+    if report.effects:
+        lines += ["", "## What each experience adds to the validation score", "", *_effects(report.effects)]
+        lines += [f"- dropped, for it does harm: {e.id} {e.text}" for e in report.pruned]
     for step in report.steps:
         lines += ["", *_step(step)]
     return "\n".join(lines) + "\n"
+
+
+def _effects(effects: Mapping[str, Measured]) -> list[str]:
+    return [f"- {i}: {e.mean:+.3f} ± {e.standard_error:.3f} ({e.n} examples)" for i, e in effects.items()]
 
 
 def _usage_table(usage: Mapping[Role, Usage]) -> list[str]:
@@ -94,6 +102,11 @@ def _step(step: StepRecord) -> list[str]:
     lines += ["", f"Proposed {len(step.proposed)} edits, applied {len(step.applied)}, refused {len(step.refused)}."]
     lines += [f"- {_edit(edit)}" for edit in step.applied]
     lines += [f"- refused: {_edit(refusal.edit)} ({refusal.reason})" for refusal in step.refused]
+    if not step.accepted or step.verdict:
+        lines.append(f"- {'accepted' if step.accepted else 'rolled back'}: {step.verdict}")
+    if step.effects:
+        lines += ["", "What having an experience in added to the reward in the trial so far:", *_effects(step.effects)]
+    lines += [f"- dropped by the trial: {e.id} {e.text}" for e in step.dropped]
     lines += [f"- dropped for lack of room: {e.id} {e.text}" for e in step.evicted]
     lines += [f"- joined with the older experience that says the same: {e.id} {e.text}" for e in step.joined]
     return lines
