@@ -65,3 +65,12 @@ def test_runs_you_can_trust(
         path.name for path in (tmp_path / "runs" / "first").iterdir()
     }
     assert "LM calls" in capsys.readouterr().out
+
+
+def test_learning_that_helps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learn = (ROOT / "README.md").read_text(encoding="utf-8").split("## What to expect")[0]
+    (tmp_path / "both.md").write_text(learn + (ROOT / "docs/learning.md").read_text(encoding="utf-8"), encoding="utf-8")
+    run_examples(str(tmp_path / "both.md"), monkeypatch, tmp_path)
+    assert "True the best so far" in capsys.readouterr().out
