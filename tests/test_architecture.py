@@ -19,6 +19,7 @@ ROOMS = (
     "reflection",
     "evaluation",
     "learning",
+    "loop",
     "estimation",
     "views",
     "optimizer",

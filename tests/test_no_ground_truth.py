@@ -10,7 +10,7 @@ import pytest
 
 from tests.pupil import Pupil, learn
 from tests.scripted import RULE, add, edits, reflects
-from tgrpo_dspy import Reflection, Sampling
+from tgrpo_dspy import ConfigurationError, Reflection, Sampling
 from tgrpo_dspy.runs.events import Event, RolloutFinished
 from tgrpo_dspy.testing import Call
 
@@ -230,3 +230,10 @@ def test_listeners_hear_of_rollouts_without_a_reward_until_their_group_is_comple
     rollouts = [event.rollout for event in heard if isinstance(event, RolloutFinished)]
     assert len(rollouts) == 12 and {rollout.reward for rollout in rollouts} == {None}
     assert {rollout.feedback for rollout in rollouts} == {""}
+
+
+def test_a_field_to_agree_on_that_no_predictor_writes_is_an_error_before_any_call() -> None:
+    model = Adding()
+    with pytest.raises(ConfigurationError, match="answer_field='anser' cannot work: .* answer, reasoning"):
+        learn_blindly(model, sampling=Sampling(answer_field="anser"))
+    assert model.engine.calls == []

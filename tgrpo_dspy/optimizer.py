@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,24 +13,21 @@ from typing import Any
 import dspy
 from dspy.teleprompt import Teleprompter
 
-from tgrpo_dspy.cloning import ProgramT, choices, frozen_parts, held_lms, require_predictors
+from tgrpo_dspy.cloning import ProgramT, choices, held_lms, require_predictors
 from tgrpo_dspy.errors import ConfigurationError
 from tgrpo_dspy.estimation import Estimate, estimate
 from tgrpo_dspy.evaluation.acceptance import acceptance_of
-from tgrpo_dspy.evaluation.attribution import measure
-from tgrpo_dspy.evaluation.choice import Offer, most_offers
-from tgrpo_dspy.evaluation.exemplars import foremost, show
-from tgrpo_dspy.evaluation.pruning import confirm
-from tgrpo_dspy.evaluation.scorer import Scorer, lm_of, watch
-from tgrpo_dspy.evaluation.selection import Selection
+from tgrpo_dspy.evaluation.choice import most_offers
+from tgrpo_dspy.evaluation.exemplars import show
+from tgrpo_dspy.evaluation.scorer import lm_of, watch
 from tgrpo_dspy.evaluation.trial import Trial
 from tgrpo_dspy.learning import Learner
 from tgrpo_dspy.library.codec import to_json
-from tgrpo_dspy.library.experience import Experience
 from tgrpo_dspy.library.guards import Guards
 from tgrpo_dspy.library.instructions import inject, read_library, strip
 from tgrpo_dspy.library.library import ExperienceLibrary
-from tgrpo_dspy.records import CompileReport, Evaluation, Measured, StepRecord, Usage
+from tgrpo_dspy.loop import RESULT, Loop, Task
+from tgrpo_dspy.records import CompileReport
 from tgrpo_dspy.reflection.advantage import SemanticAdvantage
 from tgrpo_dspy.reflection.asking import Asker
 from tgrpo_dspy.reflection.curation import Curation
@@ -40,7 +35,7 @@ from tgrpo_dspy.reflection.curator import Curator
 from tgrpo_dspy.reflection.pooling import Teaching
 from tgrpo_dspy.reflection.reflector import Reflector
 from tgrpo_dspy.reflection.trajectory import render_task
-from tgrpo_dspy.runs.events import Announcer, Listener, RunFinished, RunStarted, StepFinished
+from tgrpo_dspy.runs.events import Announcer, Listener, RunStarted
 from tgrpo_dspy.runs.folder import open_run
 from tgrpo_dspy.runs.identity import (
     describe_adapter,
@@ -53,10 +48,10 @@ from tgrpo_dspy.runs.identity import (
 from tgrpo_dspy.runs.retries import Retries
 from tgrpo_dspy.runs.secrets import Secrets
 from tgrpo_dspy.runs.spending import Spending
-from tgrpo_dspy.runs.usage import UsageLedger, difference
+from tgrpo_dspy.runs.usage import UsageLedger
 from tgrpo_dspy.runs.work import Work
 from tgrpo_dspy.sampling.curriculum import Curriculum
-from tgrpo_dspy.sampling.examples import Item, items_of
+from tgrpo_dspy.sampling.examples import items_of
 from tgrpo_dspy.sampling.executor import Slots, run_anywhere
 from tgrpo_dspy.sampling.rewards import Metric
 from tgrpo_dspy.sampling.rollouts import Sampler
@@ -64,7 +59,6 @@ from tgrpo_dspy.settings import Budget, LibraryLimits, Reflection, Sampling, Val
 from tgrpo_dspy.views.progress import ProgressBar
 from tgrpo_dspy.views.run_files import RunFiles
 
-_RESULT = "result"
 _FORMAT = 1
 _PATIENCE = ("lm_retries", "retry_delay", "max_lm_failures")
 _OFF = {"exemplars": 0}  # what is not told, so that a folder from before there was such a setting is still the same run
@@ -217,7 +211,8 @@ class TrainingFreeGRPO(Teleprompter):
                 "model write the lessons, pass reflection_lm=dspy.LM(…)."
             )
         require_predictors(student)
-        task = _Task(
+        self._check_answer_field(student)
+        task = Task(
             student=student,
             train=items_of(trainset, "trainset"),
             val=items_of(valset, "valset") if valset is not None else [],
@@ -230,10 +225,11 @@ class TrainingFreeGRPO(Teleprompter):
         secrets = Secrets.of([*held_lms(student), task.lm, *([self.reflection_lm] if self.reflection_lm else [])])
         with open_run(folder, secrets.mask_in(self._describe(task)) if folder else {}) as store:
             work = Work(store, UsageLedger(), secrets)
-            report: CompileReport | None = work.recall(_RESULT, CompileReport)
+            report: CompileReport | None = work.recall(RESULT, CompileReport)
             if report is None:
                 with self._announcing(folder, listeners, verbose=verbose) as announce:
-                    report = await self._learn(task, work, secrets, budget or Budget(), announce)
+                    announce(self._run_started(task))
+                    report = await self._loop(task, work, secrets, budget or Budget(), announce).run()
         self.report = report
         kept = _unchanged(report.library, task.carried)
         others = dict.fromkeys(report.untouched, kept)
@@ -269,132 +265,30 @@ class TrainingFreeGRPO(Teleprompter):
             budget=budget,
         )
 
-    async def _learn(
-        self, task: _Task, work: Work, secrets: Secrets, budget: Budget, announce: Announcer
-    ) -> CompileReport:
-        """Score the student, go through the steps, and keep the best library, and the exemplars that are worth it."""
-        started = time.monotonic()
+    def _check_answer_field(self, student: dspy.Module) -> None:
+        field = self.sampling.answer_field
+        outputs = {name for _, predictor in student.named_predictors() for name in predictor.signature.output_fields}
+        known = field is None or field in outputs
+        require(known, "answer_field", field, f"the program's outputs are {', '.join(sorted(outputs))}")
+
+    def _loop(self, task: Task, work: Work, secrets: Secrets, budget: Budget, announce: Announcer) -> Loop:
         spending = watch(budget, work, announce, secrets)
-        learner = self._learner(task, work, secrets, spending, announce)
-        announce(self._run_started(task))
-        student_score = await learner.score(task.carried, step=0)
-        spending.reserve(**self._aside(task, work))
-        selection = Selection(self._acceptance, task.carried, student_score)
-        if task.library != task.carried:
-            selection.start(task.library, await learner.score(task.library, step=0))
-        steps: list[StepRecord] = []
-        async for record in self._steps(learner, selection, task, work, spending):
-            steps.append(record)
-            announce(StepFinished(record=record))
-        if spending.lm_error is not None and not any(record.applied for record in steps):
-            raise spending.lm_error
-        exemplars = foremost((e for record in steps for e in record.exemplars), self.limits.exemplars)
-        best = selection.best
-        beside = best if len(best.library) else selection.current
-        chosen, choices = await learner.choose(best.library, beside.library, exemplars, student_score)
-        library, effects, pruned = await self._prune(task, chosen, learner, work, spending)
-        report = CompileReport(
-            steps=tuple(steps),
-            student=student_score,
-            library=library,
-            best_step=next((c.step for c in (best, beside) if c.library == chosen.library), 0),
-            usage=work.ledger.total(),
-            seconds=time.monotonic() - started,
-            stopped_by=spending.stopped_by,
-            frozen=tuple(frozen_parts(task.student)),
-            untouched=_untouched(task.student, steps, student_score),
-            exemplars=chosen.exemplars,
-            choices=choices,
-            effects=effects,
-            pruned=pruned,
-        )
-        if report.stopped_by is None:
-            work.keep(_RESULT, CompileReport, report, {})
-        announce(RunFinished(report=report))
-        return report
-
-    async def _prune(
-        self, task: _Task, chosen: Offer, learner: Learner, work: Work, spending: Spending
-    ) -> tuple[ExperienceLibrary, Mapping[str, Measured], tuple[Experience, ...]]:
-        """The library without what was measured harmful on the validation set, every effect, and what is gone."""
-        if not (self.validation.prune and task.val and len(chosen.library)) or spending.stopped_by is not None:
-            return chosen.library, {}, ()
-        scorer = Scorer(
-            student=strip(show(task.student, chosen.exemplars)),
-            items=task.val,
-            sampler=learner.sampler,
+        return Loop(
+            task=task,
+            learner=self._learner(task, work, secrets, spending, announce),
+            curriculum=self._curriculum(task),
+            acceptance=self._acceptance,
+            work=work,
             spending=spending,
-            ledger=work.ledger,
-        )
-        repeats = self.validation.repeats
-        attribution = await measure(chosen.library, scorer, max_rollouts=None, repeats=repeats, seed=self.seed)
-        confirmed = await confirm(task.student, attribution, scorer, level=self.sampling.trial_level)
-        return confirmed.library, attribution.effects, confirmed.dropped
-
-    async def _steps(
-        self, learner: Learner, selection: Selection, task: _Task, work: Work, spending: Spending
-    ) -> AsyncIterator[StepRecord]:
-        """The paper's algorithm, step by step; what an earlier run finished is taken over from it."""
-        curriculum = self._curriculum(task)
-        step = 0
-        for epoch in range(1, self.epochs + 1):
-            for batch in curriculum.batches(epoch):
-                if spending.stopped_by is not None:
-                    return
-                step += 1
-                record: StepRecord | None = work.recall(f"step/{step}", StepRecord)
-                if record is not None:
-                    learner.remember(record)
-                else:
-                    library, highest = selection.current.library, curriculum.highest
-                    record = await self._step(learner, library, batch, step, epoch, work, highest)
-                    if spending.stopped_by is None:
-                        work.keep(f"step/{step}", StepRecord, record, record.usage)
-                    elif not record.groups:
-                        return
-                curriculum.observe(record.groups, epoch)
-                accepted, verdict = selection.decide(step, record.after, record.evaluation)
-                if not accepted:
-                    learner.roll_back(record)
-                yield replace(record, accepted=accepted, verdict=verdict)
-
-    async def _step(
-        self,
-        learner: Learner,
-        library: ExperienceLibrary,
-        batch: list[Item],
-        step: int,
-        epoch: int,
-        work: Work,
-        highest: float,
-    ) -> StepRecord:
-        """Explore a batch, improve the library by what set its better runs apart, score the new one."""
-        before, started = work.ledger.total(), time.monotonic()
-        explored = await learner.explore(batch, library, step, highest=highest)
-        improved = await learner.improve(explored, library, step)
-        evaluation = await learner.score(improved.applied.library, step)
-        return StepRecord(
-            step=step,
-            epoch=epoch,
-            groups=explored.groups,
-            informative=explored.informative,
-            advantages=explored.advantages,
-            applied=improved.applied.applied,
-            refused=improved.applied.refused,
-            evicted=improved.applied.evicted,
-            joined=improved.applied.joined,
-            dropped=improved.dropped,
-            effects=improved.effects,
-            before=library,
-            after=improved.applied.library,
-            evaluation=evaluation,
-            ran=explored.ran,
-            usage=difference(work.ledger.total(), before),
-            seconds=time.monotonic() - started,
-            exemplars=explored.exemplars,
+            announce=announce,
+            epochs=self.epochs,
+            exemplars=self.limits.exemplars,
+            prune=self.validation.prune,
+            prune_level=self.sampling.trial_level,
+            seed=self.seed,
         )
 
-    def _learner(self, task: _Task, work: Work, secrets: Secrets, spending: Spending, announce: Announcer) -> Learner:
+    def _learner(self, task: Task, work: Work, secrets: Secrets, spending: Spending, announce: Announcer) -> Learner:
         """The stages of a step, made for this student."""
         student = task.student
         slots = Slots(self.num_threads or dspy.settings.num_threads)
@@ -437,7 +331,7 @@ class TrainingFreeGRPO(Teleprompter):
             announce=announce,
         )
 
-    def _instructions(self, task: _Task) -> Iterator[str]:
+    def _instructions(self, task: Task) -> Iterator[str]:
         """What the reflection is told beside the task."""
         if len(task.student.predictors()) > 1:
             yield (
@@ -465,16 +359,16 @@ class TrainingFreeGRPO(Teleprompter):
             for listener in own:
                 listener.close()
 
-    def _run_started(self, task: _Task) -> RunStarted:
+    def _run_started(self, task: Task) -> RunStarted:
         steps = self._planned_steps(task)
         rollouts = self.epochs * len(task.train) * self.group_size
         scorings = steps + 1 + most_offers(self.limits.exemplars)
         return RunStarted(steps=steps, program_runs=rollouts + scorings * len(task.val) * self.validation.repeats)
 
-    def _planned_steps(self, task: _Task) -> int:
+    def _planned_steps(self, task: Task) -> int:
         return self.epochs * math.ceil(len(task.train) / (self.batch_size or len(task.train)))
 
-    def _curriculum(self, task: _Task) -> Curriculum:
+    def _curriculum(self, task: Task) -> Curriculum:
         return Curriculum(
             task.train,
             batch_size=self.batch_size,
@@ -483,15 +377,7 @@ class TrainingFreeGRPO(Teleprompter):
             max_oversample=self.sampling.max_oversample,
         )
 
-    def _aside(self, task: _Task, work: Work) -> dict[str, Any]:
-        """What scoring a library took, and what reflecting on a step will take at least."""
-        groups = min(self.batch_size or len(task.train), len(task.train))
-        calls = math.ceil(groups / self.reflection.groups_per_call)
-        reflection = Usage(calls=calls, prompt_tokens=calls * self.reflection.max_prompt_tokens)
-        evaluation = work.ledger.total().get("evaluation", Usage())
-        return {"evaluation": evaluation, "runs": len(task.val) * self.validation.repeats, "reflection": reflection}
-
-    def _describe(self, task: _Task) -> dict[str, Any]:
+    def _describe(self, task: Task) -> dict[str, Any]:
         """What the results of a run depend on, as data."""
         settings = {k: v for k, v in self.get_params().items() if k not in ("num_threads", "metric")}
         return {
@@ -506,22 +392,6 @@ class TrainingFreeGRPO(Teleprompter):
             "library": to_json(task.library),
             "settings": {name: _setting(value) for name, value in settings.items()},
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Task:
-    """What there is to learn: for whom, from what, starting where."""
-
-    student: dspy.Module
-    train: list[Item]
-    val: list[Item]
-    lm: dspy.BaseLM
-    carried: ExperienceLibrary
-    initial: ExperienceLibrary | None
-
-    @property
-    def library(self) -> ExperienceLibrary:
-        return self.carried if self.initial is None else self.initial
 
 
 def _setting(value: Any) -> Any:
@@ -541,15 +411,3 @@ def _unchanged(library: ExperienceLibrary, carried: ExperienceLibrary) -> Experi
     before = {(e.id, e.text, e.target) for e in carried}
     kept = tuple(e for e in library if (e.id, e.text, e.target) in before)
     return ExperienceLibrary(kept, library.next_number)
-
-
-def _untouched(student: dspy.Module, steps: Sequence[StepRecord], evaluation: Evaluation | None) -> tuple[str, ...]:
-    """The predictors that never ran while others did."""
-    evaluations = (evaluation, *(record.evaluation for record in steps))
-    ran = {name for record in steps for name in record.ran} | {name for e in evaluations if e for name in e.ran}
-    predictors = student.named_predictors()
-    # A copy of a copied predictor cannot be told from the other copies.
-    stages = Counter(predictor.stage for _, predictor in predictors)
-    names = {name for name, _ in predictors}
-    idle = (name for name, predictor in predictors if name not in ran and stages[predictor.stage] == 1)
-    return tuple(idle) if ran & names else ()

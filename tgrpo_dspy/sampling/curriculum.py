@@ -66,6 +66,11 @@ class Curriculum:
         self._standing = {item.key: _Standing() for item in items}
 
     @property
+    def largest_batch(self) -> int:
+        """Examples of a full step."""
+        return min(self._batch_size or len(self._items), len(self._items))
+
+    @property
     def highest(self) -> float:
         """The highest reward so far; minus infinity before the first."""
         return self._highest

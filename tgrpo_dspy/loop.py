@@ -1,0 +1,211 @@
+"""The loop of Training-Free GRPO: step by step to a better library, and the report of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import dspy
+
+from tgrpo_dspy.cloning import frozen_parts
+from tgrpo_dspy.evaluation.acceptance import Acceptance
+from tgrpo_dspy.evaluation.attribution import measure
+from tgrpo_dspy.evaluation.choice import Offer
+from tgrpo_dspy.evaluation.exemplars import foremost, show
+from tgrpo_dspy.evaluation.pruning import confirm
+from tgrpo_dspy.evaluation.scorer import Scorer
+from tgrpo_dspy.evaluation.selection import Selection
+from tgrpo_dspy.learning import Learner
+from tgrpo_dspy.library.experience import Experience
+from tgrpo_dspy.library.instructions import strip
+from tgrpo_dspy.library.library import ExperienceLibrary
+from tgrpo_dspy.records import CompileReport, Evaluation, Measured, StepRecord, Usage
+from tgrpo_dspy.runs.events import Announcer, RunFinished, StepFinished
+from tgrpo_dspy.runs.spending import Spending
+from tgrpo_dspy.runs.usage import difference
+from tgrpo_dspy.runs.work import Work
+from tgrpo_dspy.sampling.curriculum import Curriculum
+from tgrpo_dspy.sampling.examples import Item
+
+RESULT = "result"
+"""Where the report of a finished run is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What there is to learn: for whom, from what, starting where."""
+
+    student: dspy.Module
+    train: list[Item]
+    val: list[Item]
+    lm: dspy.BaseLM
+    carried: ExperienceLibrary
+    initial: ExperienceLibrary | None
+
+    @property
+    def library(self) -> ExperienceLibrary:
+        return self.carried if self.initial is None else self.initial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """One run of the method.
+
+    Args:
+        task: what there is to learn.
+        learner: carries out the stages of a step.
+        curriculum: which examples an epoch samples.
+        acceptance: decides what becomes of a step.
+        work: keeps finished steps, and gives them back.
+        spending: says when to stop.
+        announce: told of finished steps and of the end.
+        epochs: passes over the training set.
+        exemplars: most exemplars beside the library.
+        prune: whether to measure and prune the library at the end.
+        prune_level: chance at which an experience without effect is pruned.
+        seed: draws what is measured then.
+    """
+
+    task: Task
+    learner: Learner
+    curriculum: Curriculum
+    acceptance: Acceptance
+    work: Work
+    spending: Spending
+    announce: Announcer
+    epochs: int
+    exemplars: int
+    prune: bool
+    prune_level: float
+    seed: int
+
+    async def run(self) -> CompileReport:
+        """Score the student, go through the steps, and keep the best library, and the exemplars that are worth it."""
+        started = time.monotonic()
+        task, learner, spending = self.task, self.learner, self.spending
+        student_score = await learner.score(task.carried, step=0)
+        self._set_aside()
+        selection = Selection(self.acceptance, task.carried, student_score)
+        if task.library != task.carried:
+            selection.start(task.library, await learner.score(task.library, step=0))
+        steps: list[StepRecord] = []
+        async for record in self._steps(selection):
+            steps.append(record)
+            self.announce(StepFinished(record=record))
+        if spending.lm_error is not None and not any(record.applied for record in steps):
+            raise spending.lm_error
+        exemplars = foremost((e for record in steps for e in record.exemplars), self.exemplars)
+        best = selection.best
+        beside = best if len(best.library) else selection.current
+        chosen, choices = await learner.choose(best.library, beside.library, exemplars, student_score)
+        library, effects, pruned = await self._pruned(chosen)
+        report = CompileReport(
+            steps=tuple(steps),
+            student=student_score,
+            library=library,
+            best_step=next((c.step for c in (best, beside) if c.library == chosen.library), 0),
+            usage=self.work.ledger.total(),
+            seconds=time.monotonic() - started,
+            stopped_by=spending.stopped_by,
+            frozen=tuple(frozen_parts(task.student)),
+            untouched=_untouched(task.student, steps, student_score),
+            exemplars=chosen.exemplars,
+            choices=choices,
+            effects=effects,
+            pruned=pruned,
+        )
+        if report.stopped_by is None:
+            self.work.keep(RESULT, CompileReport, report, {})
+        self.announce(RunFinished(report=report))
+        return report
+
+    async def _steps(self, selection: Selection) -> AsyncIterator[StepRecord]:
+        """The paper's algorithm, step by step; what an earlier run finished is taken over from it."""
+        step = 0
+        for epoch in range(1, self.epochs + 1):
+            for batch in self.curriculum.batches(epoch):
+                if self.spending.stopped_by is not None:
+                    return
+                step += 1
+                record: StepRecord | None = self.work.recall(f"step/{step}", StepRecord)
+                if record is not None:
+                    self.learner.remember(record)
+                else:
+                    record = await self._step(selection.current.library, batch, step, epoch)
+                    if self.spending.stopped_by is None:
+                        self.work.keep(f"step/{step}", StepRecord, record, record.usage)
+                    elif not record.groups:
+                        return
+                self.curriculum.observe(record.groups, epoch)
+                accepted, verdict = selection.decide(step, record.after, record.evaluation)
+                if not accepted:
+                    self.learner.roll_back(record)
+                yield replace(record, accepted=accepted, verdict=verdict)
+
+    async def _step(self, library: ExperienceLibrary, batch: list[Item], step: int, epoch: int) -> StepRecord:
+        """Explore a batch, improve the library by what set its better runs apart, score the new one."""
+        before, started = self.work.ledger.total(), time.monotonic()
+        explored = await self.learner.explore(batch, library, step, highest=self.curriculum.highest)
+        improved = await self.learner.improve(explored, library, step)
+        evaluation = await self.learner.score(improved.applied.library, step)
+        return StepRecord(
+            step=step,
+            epoch=epoch,
+            groups=explored.groups,
+            informative=explored.informative,
+            advantages=explored.advantages,
+            applied=improved.applied.applied,
+            refused=improved.applied.refused,
+            evicted=improved.applied.evicted,
+            joined=improved.applied.joined,
+            dropped=improved.dropped,
+            effects=improved.effects,
+            before=library,
+            after=improved.applied.library,
+            evaluation=evaluation,
+            ran=explored.ran,
+            usage=difference(self.work.ledger.total(), before),
+            seconds=time.monotonic() - started,
+            exemplars=explored.exemplars,
+        )
+
+    async def _pruned(self, chosen: Offer) -> tuple[ExperienceLibrary, Mapping[str, Measured], tuple[Experience, ...]]:
+        """The library without what was measured harmful on the validation set, every effect, and what is gone."""
+        if not (self.prune and self.task.val and len(chosen.library)) or self.spending.stopped_by is not None:
+            return chosen.library, {}, ()
+        scorer = Scorer(
+            student=strip(show(self.task.student, chosen.exemplars)),
+            items=self.task.val,
+            sampler=self.learner.sampler,
+            spending=self.spending,
+            ledger=self.work.ledger,
+        )
+        repeats = self.learner.repeats
+        attribution = await measure(chosen.library, scorer, max_rollouts=None, repeats=repeats, seed=self.seed)
+        confirmed = await confirm(self.task.student, attribution, scorer, level=self.prune_level)
+        return confirmed.library, attribution.effects, confirmed.dropped
+
+    def _set_aside(self) -> None:
+        """Reserve what scoring a library took, and what reflecting on a step will take at least."""
+        settings, batch = self.learner.reflection, self.curriculum.largest_batch
+        calls = math.ceil(batch / settings.groups_per_call)
+        self.spending.reserve(
+            evaluation=self.work.ledger.total().get("evaluation", Usage()),
+            runs=len(self.task.val) * self.learner.repeats,
+            reflection=Usage(calls=calls, prompt_tokens=calls * settings.max_prompt_tokens),
+        )
+
+
+def _untouched(student: dspy.Module, steps: Sequence[StepRecord], evaluation: Evaluation | None) -> tuple[str, ...]:
+    """The predictors that never ran while others did."""
+    evaluations = (evaluation, *(record.evaluation for record in steps))
+    ran = {name for record in steps for name in record.ran} | {name for e in evaluations if e for name in e.ran}
+    predictors = student.named_predictors()
+    # A copy of a copied predictor cannot be told from the other copies.
+    stages = Counter(predictor.stage for _, predictor in predictors)
+    names = {name for name, _ in predictors}
+    idle = (name for name, predictor in predictors if name not in ran and stages[predictor.stage] == 1)
+    return tuple(idle) if ran & names else ()
