@@ -234,6 +234,6 @@ def test_listeners_hear_of_rollouts_without_a_reward_until_their_group_is_comple
 
 def test_a_field_to_agree_on_that_no_predictor_writes_is_an_error_before_any_call() -> None:
     model = Adding()
-    with pytest.raises(ConfigurationError, match="answer_field='anser' cannot work: .* answer, reasoning"):
+    with pytest.raises(ConfigurationError, match=r"answer_field='anser' cannot work: .* answer, reasoning"):
         learn_blindly(model, sampling=Sampling(answer_field="anser"))
     assert model.engine.calls == []
