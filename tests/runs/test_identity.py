@@ -317,7 +317,8 @@ def _retold(program: Agent) -> None:
 
 
 def _other_field(program: Agent) -> None:
-    program.predict.signature = program.predict.signature.with_updated_fields("letter", desc="what arrived")
+    others = program.predict.signature.delete("letter")
+    program.predict.signature = others.prepend("letter", dspy.InputField(desc="what arrived"), str)
 
 
 def _other_type(program: Agent) -> None:

@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
-import anyio
-import anyio.abc
-import anyio.lowlevel
-import anyio.to_thread
 import dspy
+
+# First of all anyio itself: DSPy 3.4.0 loads it lazily, and its parts cannot be loaded before it.
+from anyio import CapacityLimiter, Event, create_task_group, move_on_after, run, to_thread
+from anyio.abc import TaskGroup
 from anyio.from_thread import start_blocking_portal
+from anyio.lowlevel import checkpoint
 
 if sys.version_info < (3, 11):
     from exceptiongroup import BaseExceptionGroup
@@ -37,17 +38,17 @@ class Slots:
     def __init__(self, size: int) -> None:
         self._free = size
         self._held: Counter[int] = Counter()
-        self._waiting: dict[tuple[int, int], deque[anyio.Event]] = {}
-        self._threads = anyio.CapacityLimiter(size)
+        self._waiting: dict[tuple[int, int], deque[Event]] = {}
+        self._threads = CapacityLimiter(size)
 
     @asynccontextmanager
     async def place(self, *, priority: int, lane: int) -> AsyncIterator[None]:
         """Hold one place for the length of the block."""
-        turn = anyio.Event()
+        turn = Event()
         self._waiting.setdefault((priority, lane), deque()).append(turn)
         try:
             # Let every run that starts now join the queue, so that the choice is made among all of them.
-            await anyio.lowlevel.checkpoint()
+            await checkpoint()
             self._hand_out()
             await turn.wait()
         except BaseException:
@@ -78,11 +79,9 @@ class Slots:
             with within():
                 return function()
 
-        with anyio.move_on_after(timeout) as deadline:
+        with move_on_after(timeout) as deadline:
             if not is_async:
-                return await anyio.to_thread.run_sync(
-                    threaded, limiter=self._threads, abandon_on_cancel=timeout is not None
-                )
+                return await to_thread.run_sync(threaded, limiter=self._threads, abandon_on_cancel=timeout is not None)
             with within():
                 return await function()
         assert deadline.cancelled_caught
@@ -97,7 +96,7 @@ class Slots:
             self._held[key[1]] += 1
             turn.set()
 
-    def _leave(self, priority: int, lane: int, turn: anyio.Event) -> None:
+    def _leave(self, priority: int, lane: int, turn: Event) -> None:
         queue = self._waiting[priority, lane]
         queue.remove(turn)
         if not queue:
@@ -116,10 +115,10 @@ def is_async_only(module: dspy.Module) -> bool:
 
 
 @asynccontextmanager
-async def task_group() -> AsyncIterator[anyio.abc.TaskGroup]:
+async def task_group() -> AsyncIterator[TaskGroup]:
     """A task group that raises the first error itself, not a group that wraps it."""
     try:
-        async with anyio.create_task_group() as tasks:
+        async with create_task_group() as tasks:
             yield tasks
     except BaseExceptionGroup as group:
         error: BaseException = group
@@ -147,10 +146,13 @@ def run_anywhere(call: Callable[[], Awaitable[T]]) -> T:
     Ctrl-C ends it in order: what is in flight is finished, nothing new is started, then ``KeyboardInterrupt`` is
     raised.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return anyio.run(call)
+    if not _in_event_loop():
+        try:
+            return run(call)
+        except asyncio.CancelledError as error:
+            if sys.version_info >= (3, 11):
+                raise
+            raise KeyboardInterrupt from error  # all that is left of Ctrl-C before Python 3.11
     with start_blocking_portal() as portal:
         running = portal.start_task_soon(call)
         try:
@@ -158,3 +160,11 @@ def run_anywhere(call: Callable[[], Awaitable[T]]) -> T:
         except BaseException:
             running.cancel()
             raise
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
