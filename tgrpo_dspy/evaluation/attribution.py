@@ -161,7 +161,7 @@ def attribute(
         >>> lessons = ExperienceLibrary((Experience(id="e1", text="Shout."), Experience(id="e2", text="Whisper.")))
         >>> def model(call):
         ...     return {"answer": "YES" if "Shout." in call.system and "Whisper." not in call.system else "yes"}
-        >>> examples = [dspy.Example(question=q, answer="YES").with_inputs("question") for q in ("a?", "b?", "c?")]
+        >>> examples = [dspy.Example(question=q, answer="YES").with_inputs("question") for q in "abcde"]
         >>> with dspy.context(lm=ScriptedEngine(model).lm()):
         ...     measured = attribute(
         ...         dspy.Predict("question -> answer"), lessons, evalset=examples,
@@ -172,8 +172,8 @@ def attribute(
         <BLANKLINE>
         | id | effect | standard error | examples | | lesson |
         |---|---|---|---|---|---|
-        | e1 | +0.500 | 0.000 | 3 | helpful | Shout. |
-        | e2 | -0.500 | 0.000 | 3 | harmful | Whisper. |
+        | e1 | +0.500 | 0.000 | 5 | helpful | Shout. |
+        | e2 | -0.500 | 0.000 | 5 | harmful | Whisper. |
     """
     return run_anywhere(
         partial(
