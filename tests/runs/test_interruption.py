@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ from tgrpo_dspy.testing import Call
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends itself a POSIX signal")
 AT_CALL, THREADS = 7, 3
+
+
+@pytest.fixture(autouse=True)
+def terminal() -> Iterator[None]:
+    """Ctrl-C does what it does in a terminal, also where the tests run in the background and it would be ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Interrupting(Shouting):
@@ -82,7 +91,7 @@ def test_ctrl_c_inside_a_running_event_loop(tmp_path: Path) -> None:
     model, metric = Interrupting(), Threads()
 
     async def notebook() -> None:
-        # A notebook's kernel turns the signal into the exception itself.
+        # asyncio.run has put its own handler in place; a notebook's kernel raises the exception itself.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         compiled(model, metric, tmp_path)
 
