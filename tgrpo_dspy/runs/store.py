@@ -53,7 +53,7 @@ class DiskStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         with self._speaking():
-            self._cache = diskcache.Cache(
+            self._cache = _Cache(
                 str(folder),
                 disk=_TextDisk,
                 disk_min_file_size=_IN_THE_DATABASE,
@@ -93,6 +93,17 @@ class DiskStore:
                 f"{self._folder} cannot be used: {type(error).__name__}: {error}. What it held before is still there; "
                 "make room or mend the permissions and call compile again with the same run_dir, or use another one."
             ) from error
+
+
+class _Cache(diskcache.Cache):
+    """Leaves no connection open when the database turns out to be none."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        try:
+            super().__init__(*args, **settings)
+        except BaseException:
+            self.close()
+            raise
 
 
 class _TextDisk(diskcache.Disk):
