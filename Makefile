@@ -26,7 +26,7 @@ demo: $(BIN)/.installed
 	$(BIN)/python -m programs.country_records
 
 test: $(BIN)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PYTEST)
 
 check: $(BIN)/.installed
 	$(BIN)/ruff check .

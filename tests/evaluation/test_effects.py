@@ -19,6 +19,8 @@ from tgrpo_dspy.library.experience import Experience
 from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.records import Measured
 
+pytestmark = pytest.mark.simulation
+
 Game = Callable[[Subset], float]
 
 

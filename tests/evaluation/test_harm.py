@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import dspy
+import pytest
 
 from tests.evaluation.rules import GOOD, PLANTED, Direct, Ruled, library_of, questions, right
 from tgrpo_dspy import (
@@ -117,6 +118,7 @@ def enough(covered: Counter[str]) -> bool:
     return all(covered[e.id] >= NEEDED for e in LIBRARY)
 
 
+@pytest.mark.simulation
 def test_the_estimates_of_attribute_are_within_two_standard_errors_of_the_truth() -> None:
     """For every experience in at least 90 of 100 seeds; each seed has questions and luck of its own."""
     covered: Counter[str] = Counter()
@@ -128,6 +130,7 @@ def test_the_estimates_of_attribute_are_within_two_standard_errors_of_the_truth(
     assert enough(covered), covered
 
 
+@pytest.mark.simulation
 def test_so_are_those_of_the_trial() -> None:
     """In one step of ``compile``."""
     covered: Counter[str] = Counter()

@@ -14,6 +14,8 @@ from tgrpo_dspy.errors import ConfigurationError
 from tgrpo_dspy.evaluation.scores import judge, mean_score, paired, pass_at, t_tail
 from tgrpo_dspy.records import Measured
 
+pytestmark = pytest.mark.simulation
+
 SCORES = st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), max_size=4), max_size=6)
 SHARP = st.sampled_from([0.0, 1.0])
 THIRDS = st.sampled_from([0.0, 1 / 3, 2 / 3, 1.0])

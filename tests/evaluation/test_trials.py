@@ -19,6 +19,8 @@ from tgrpo_dspy.evaluation.scores import judge
 from tgrpo_dspy.evaluation.trials import Observation, estimate_effects, masks
 from tgrpo_dspy.records import Measured
 
+pytestmark = pytest.mark.simulation
+
 EFFECTS = {"e1": 0.1, "e2": 0.05, "e3": 0.0, "e4": 0.0, "e5": -0.2, "e6": 0.05, "e7": 0.0, "e8": -0.15}
 
 
