@@ -9,8 +9,8 @@ import dspy
 import pytest
 from hypothesis import HealthCheck, settings
 
-# In CI the same examples every time, and no complaint about a slow machine; elsewhere new ones at every run.
-settings.register_profile("ci", derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+# In CI the same examples every time, fewer, and no complaint about a slow machine; elsewhere new ones at every run.
+settings.register_profile("ci", derandomize=True, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 if os.environ.get("CI"):
     settings.load_profile("ci")
 
