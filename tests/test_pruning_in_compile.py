@@ -64,6 +64,16 @@ def test_a_second_call_with_the_folder_of_a_pruned_run_makes_no_call(tmp_path: P
     assert model.engine.calls == [] and second.dump_state() == first.dump_state()
 
 
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_no_library_is_scored_twice_and_every_call_is_counted_once(on_disk: bool, tmp_path: Path) -> None:
+    dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+    model = Sighing(add(), add(HARM))
+    _, report = learned(model, tmp_path if on_disk else None, prune=True)
+    parts = 4  # none, each alone, both
+    assert report.usage["evaluation"].calls == parts * 10
+    assert sum(usage.calls for usage in report.usage.values()) == len(model.engine.calls)
+
+
 def test_an_effect_that_cannot_be_told_survives_the_folder_and_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 import dspy
 
 from tgrpo_dspy.evaluation.choice import Offer, as_choices, decide, prompt_tokens
-from tgrpo_dspy.evaluation.evaluate import evaluate
+from tgrpo_dspy.evaluation.evaluate import Evaluator
 from tgrpo_dspy.evaluation.exemplars import exemplar_of, foremost, is_new, show
 from tgrpo_dspy.evaluation.trial import Trial
 from tgrpo_dspy.library.edits import Edit, Refusal
@@ -66,7 +66,7 @@ class Learner:
 
     Args:
         student: the program, without a library of its own.
-        val: validation examples; may be empty.
+        evaluator: scores libraries on the validation set, which may be empty.
         repeats: runs per validation example.
         group_size: rollouts per example.
         teaching: which groups are reflected on.
@@ -76,7 +76,7 @@ class Learner:
     """
 
     student: dspy.Module
-    val: Sequence[Item]
+    evaluator: Evaluator
     repeats: int
     group_size: int
     teaching: Teaching
@@ -87,7 +87,6 @@ class Learner:
     sampler: Sampler
     reflector: Reflector
     announce: Announcer
-    _scored: dict[str, Evaluation] = field(default_factory=dict)
     _failed: dict[tuple[Experience, ...], dict[_Said, int]] = field(default_factory=dict)
 
     async def explore(
@@ -165,13 +164,10 @@ class Learner:
         return untried, refused
 
     async def score(self, library: ExperienceLibrary, step: int) -> Evaluation | None:
-        """The library's validation score; None without a validation set, or when the run stops before it is known.
-
-        What was scored before is not run again.
-        """
-        if not self.val:
+        """The library's validation score; None without a validation set, or when the run stops before it is known."""
+        if not self.evaluator.items:
             return None
-        evaluation = await self._evaluate(Policy.of(self.student, library))
+        evaluation = await self.evaluator.evaluate(Policy.of(self.student, library), repeats=self.repeats)
         if evaluation is not None:
             self.announce(Evaluated(step=step, evaluation=evaluation))
         return evaluation
@@ -187,26 +183,18 @@ class Learner:
 
         Without a validation set it is the library with all exemplars.
         """
-        if not (self.val and exemplars):
+        if not (self.evaluator.items and exemplars):
             return Offer(library=library, exemplars=tuple(exemplars)), ()
         chosen, measured = await decide(library, beside, exemplars, student, self._measure)
         return chosen, as_choices(measured, chosen)
 
     async def _measure(self, offer: Offer) -> Offer:
         policy = Policy.of(show(self.student, offer.exemplars), offer.library)
-        evaluation = await self._evaluate(policy)
+        evaluation = await self.evaluator.evaluate(policy, repeats=self.repeats)
         return replace(offer, evaluation=evaluation, prompt_tokens=prompt_tokens(policy.program))
-
-    async def _evaluate(self, policy: Policy) -> Evaluation | None:
-        if policy.identity not in self._scored:
-            evaluation = await evaluate(policy, self.val, self.sampler, repeats=self.repeats)
-            if evaluation is None:
-                return None
-            self._scored[policy.identity] = evaluation
-        return self._scored[policy.identity]
 
     def remember(self, record: StepRecord) -> None:
         """Take over what a step of an earlier run has measured."""
         self.trial.observe(record.groups, record.step)
         if record.evaluation is not None:
-            self._scored[Policy.of(self.student, record.after).identity] = record.evaluation
+            self.evaluator.remember(Policy.of(self.student, record.after), record.evaluation)

@@ -178,8 +178,7 @@ class Loop:
             return chosen.library, {}, ()
         scorer = Scorer(
             student=strip(show(self.task.student, chosen.exemplars)),
-            items=self.task.val,
-            sampler=self.learner.sampler,
+            evaluator=self.learner.evaluator,
             spending=self.spending,
             ledger=self.work.ledger,
         )

@@ -18,6 +18,7 @@ from tgrpo_dspy.errors import ConfigurationError
 from tgrpo_dspy.estimation import Estimate, estimate
 from tgrpo_dspy.evaluation.acceptance import acceptance_of
 from tgrpo_dspy.evaluation.choice import most_offers
+from tgrpo_dspy.evaluation.evaluate import Evaluator
 from tgrpo_dspy.evaluation.exemplars import show
 from tgrpo_dspy.evaluation.scorer import lm_of, watch
 from tgrpo_dspy.evaluation.trial import Trial
@@ -294,9 +295,20 @@ class TrainingFreeGRPO(Teleprompter):
         slots = Slots(self.num_threads or dspy.settings.num_threads)
         retries = Retries(self.sampling.lm_retries, self.sampling.retry_delay)
         asker = Asker(self.reflection_lm or task.lm, slots, work, spending, retries, secrets)
+        sampler = Sampler(
+            metric=self._metric,
+            sampling=self.sampling,
+            slots=slots,
+            work=work,
+            spending=spending,
+            announce=announce,
+            seed=self.seed,
+            self_consistent=not self.use_ground_truth,
+            keep_demonstrations=self.limits.exemplars > 0,
+        )
         return Learner(
             student=strip(student),
-            val=task.val,
+            evaluator=Evaluator(task.val, sampler),
             repeats=self.validation.repeats,
             group_size=self.group_size,
             teaching=Teaching(self.sampling, self.reflection, self.use_ground_truth),
@@ -306,17 +318,7 @@ class TrainingFreeGRPO(Teleprompter):
             guards=Guards.for_examples(
                 ((item.inputs, item.labels) for item in task.train), allowed=[*self.limits.allowed, *choices(student)]
             ),
-            sampler=Sampler(
-                metric=self._metric,
-                sampling=self.sampling,
-                slots=slots,
-                work=work,
-                spending=spending,
-                announce=announce,
-                seed=self.seed,
-                self_consistent=not self.use_ground_truth,
-                keep_demonstrations=self.limits.exemplars > 0,
-            ),
+            sampler=sampler,
             reflector=Reflector(
                 advantage=self.reflection.advantage
                 or SemanticAdvantage(self.reflection.attempts, with_labels=self.use_ground_truth),

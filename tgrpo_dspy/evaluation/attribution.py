@@ -257,7 +257,7 @@ def _plan(
     ids: Sequence[str], scorer: Scorer, *, max_rollouts: int | None, repeats: int, seed: int
 ) -> tuple[Plan, Callable[[frozenset[str]], int]]:
     """Which parts to score, and how often each example is run with a part."""
-    size = len(scorer.items) * repeats
+    size = len(scorer.evaluator.items) * repeats
     comparisons = math.ceil(math.sqrt(len(ids))) if _varies(scorer.student) else 1
     allowed = max_rollouts or size * (len(ids) + 1 + comparisons)
     require(allowed >= 2 * size, "max_rollouts", allowed, f"to compare two libraries takes {2 * size} runs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from tgrpo_dspy.records import Evaluation
@@ -12,23 +13,53 @@ from tgrpo_dspy.sampling.policy import Policy
 from tgrpo_dspy.sampling.rollouts import Sampler
 
 
-async def evaluate(policy: Policy, items: Sequence[Item], sampler: Sampler, *, repeats: int = 1) -> Evaluation | None:
-    """``repeats`` runs per example; one that failed on the LM's or the metric's side has no score.
+class Evaluator:
+    """Scores policies on one set of examples. A run that was made, or remembered, is not made again.
 
-    None when the run had to stop before every example was run: a score on fewer examples compares with nothing.
+    Args:
+        items: the examples; may be empty.
+        sampler: runs the program.
     """
-    runs = await gather(
-        [
-            partial(sampler.evaluate, policy, item, repeat=repeat, abort_after=len(items), lane=lane)
-            for lane, item in enumerate(items)
-            for repeat in range(repeats)
-        ]
-    )
-    done = [run for run in runs if run is not None]
-    if len(done) < len(runs):
-        return None
-    scores = [run.reward for run in done]
-    return Evaluation(
-        repeats=tuple(tuple(scores[i : i + repeats]) for i in range(0, len(scores), repeats)),
-        ran=tuple(sorted({name for run in done for name in run.ran})),
-    )
+
+    def __init__(self, items: Sequence[Item], sampler: Sampler) -> None:
+        self.items = items
+        self._sampler = sampler
+        self._known: dict[str, Evaluation] = {}
+
+    def remember(self, policy: Policy, evaluation: Evaluation) -> None:
+        """Take over what is known of a policy from elsewhere."""
+        self._known[policy.identity] = evaluation
+
+    async def evaluate(self, policy: Policy, *, repeats: int = 1) -> Evaluation | None:
+        """``repeats`` runs per example; one that failed on the LM's or the metric's side has no score.
+
+        None when the run had to stop before every example was run: a score on fewer examples compares with nothing.
+        """
+        known = self._known.get(policy.identity, Evaluation(repeats=((),) * len(self.items)))
+        made = min(map(len, known.repeats), default=repeats)
+        if made < repeats:
+            more = await self._run(policy, range(made, repeats))
+            if more is None:
+                return None
+            known = self._known[policy.identity] = Evaluation(
+                repeats=tuple(a + b for a, b in zip(known.repeats, more.repeats, strict=True)),
+                ran=tuple(sorted({*known.ran, *more.ran})),
+            )
+        return replace(known, repeats=tuple(scores[:repeats] for scores in known.repeats))
+
+    async def _run(self, policy: Policy, repeats: range) -> Evaluation | None:
+        runs = await gather(
+            [
+                partial(self._sampler.evaluate, policy, item, repeat=repeat, abort_after=len(self.items), lane=lane)
+                for lane, item in enumerate(self.items)
+                for repeat in repeats
+            ]
+        )
+        done = [run for run in runs if run is not None]
+        if len(done) < len(runs):
+            return None
+        scores, size = [run.reward for run in done], len(repeats)
+        return Evaluation(
+            repeats=tuple(tuple(scores[i : i + size]) for i in range(0, len(scores), size)),
+            ran=tuple(sorted({name for run in done for name in run.ran})),
+        )

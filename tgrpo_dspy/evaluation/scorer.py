@@ -12,7 +12,7 @@ import dspy
 
 from tgrpo_dspy.cloning import held_lms, require_predictors
 from tgrpo_dspy.errors import ConfigurationError
-from tgrpo_dspy.evaluation.evaluate import evaluate
+from tgrpo_dspy.evaluation.evaluate import Evaluator
 from tgrpo_dspy.library.instructions import strip
 from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.records import Evaluation, Role, Usage
@@ -23,7 +23,7 @@ from tgrpo_dspy.runs.secrets import Secrets
 from tgrpo_dspy.runs.spending import Spending
 from tgrpo_dspy.runs.usage import UsageLedger
 from tgrpo_dspy.runs.work import Work
-from tgrpo_dspy.sampling.examples import Item, items_of
+from tgrpo_dspy.sampling.examples import items_of
 from tgrpo_dspy.sampling.executor import Slots
 from tgrpo_dspy.sampling.policy import Policy
 from tgrpo_dspy.sampling.rewards import Metric
@@ -39,21 +39,19 @@ class Scorer:
 
     Args:
         student: the program, without a library of its own.
-        items: the examples.
-        sampler: runs the program.
-        spending: what the sampler asks before it starts a run.
+        evaluator: runs it on the examples.
+        spending: what is asked before a run starts.
         ledger: counts what the runs use.
     """
 
     student: dspy.Module
-    items: Sequence[Item]
-    sampler: Sampler
+    evaluator: Evaluator
     spending: Spending
     ledger: UsageLedger
 
     async def score(self, library: ExperienceLibrary, *, repeats: int) -> Evaluation | None:
         """The library's scores; None when the run had to stop before all of them were known."""
-        return await evaluate(Policy.of(self.student, library), self.items, self.sampler, repeats=repeats)
+        return await self.evaluator.evaluate(Policy.of(self.student, library), repeats=repeats)
 
     def usage(self) -> Mapping[Role, Usage]:
         """What was used so far."""
@@ -100,7 +98,7 @@ def open_scorer(
             announce=announce,
             seed=seed,
         )
-        yield Scorer(student=student, items=items, sampler=sampler, spending=spending, ledger=work.ledger)
+        yield Scorer(student=student, evaluator=Evaluator(items, sampler), spending=spending, ledger=work.ledger)
 
 
 def lm_of(program: dspy.Module) -> dspy.BaseLM:
