@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import anyio
 import dspy
 from dspy.utils.exceptions import LMError
 from pydantic_core import to_jsonable_python
@@ -57,7 +56,10 @@ class Asker:
             async with self._slots.place(priority=_PRIORITY, lane=-1):
                 if not self._spending.may_start("reflection"):
                     return None
-                return await self._patiently(partial(self._answer, module, inputs, ledger))
+                answer, error = await self._retries.run(partial(self._answer, module, inputs, ledger))
+            if error is not None:
+                self._give_up(error)
+            return answer
 
         content = fingerprint([self._identity(module), inputs])
         answer = await self._work.once(
@@ -71,23 +73,11 @@ class Asker:
             self._identities[id(module)] = fingerprint([describe_program(module), describe_lm(self._lm)])
         return self._identities[id(module)]
 
-    async def _patiently(self, answer: Callable[[], Any]) -> _Answer | None:
-        """An answer, asked for again while the LM fails for a passing reason; None when it goes on failing."""
-        attempt = 0
-        while True:
-            try:
-                with anyio.CancelScope(shield=True):  # what has begun is finished and kept, also after Ctrl-C
-                    return await answer()  # type: ignore[no-any-return]
-            except LMError as error:
-                if is_permanent(error):
-                    self._spending.lm_failed(error, "the reflection LM refuses to answer")
-                    return None
-                if not await self._retries.wait(attempt, error):
-                    self._log(error)
-                    return None
-                attempt += 1
+    async def _answer(
+        self, module: dspy.Module, inputs: dict[str, str], ledger: UsageLedger
+    ) -> tuple[_Answer | None, Exception | None]:
+        """An answer, or the error of an LM that gave none."""
 
-    async def _answer(self, module: dspy.Module, inputs: dict[str, str], ledger: UsageLedger) -> _Answer:
         @contextmanager
         def within() -> Iterator[None]:
             # A program's adapter may be anything; the demonstrations and the retries here are made for this one.
@@ -99,12 +89,18 @@ class Asker:
         call = partial(module.acall if is_async else module, **inputs)
         try:
             prediction = await self._slots.call(call, is_async=is_async, within=within)
-            return to_jsonable_python(dict(prediction))  # type: ignore[no-any-return]
-        except LMError:
-            raise
+            return to_jsonable_python(dict(prediction)), None
+        except LMError as error:
+            return None, error
         except Exception as error:  # whatever a model or a user's module does, the step goes on without it
             self._log(error)
-            return _UNREADABLE
+            return _UNREADABLE, None
+
+    def _give_up(self, error: Exception) -> None:
+        if is_permanent(error):
+            self._spending.lm_failed(error, "the reflection LM refuses to answer")
+        else:
+            self._log(error)
 
     def _log(self, error: Exception) -> None:
         logger.warning("a reflection was lost: %s", self._secrets.mask(f"{type(error).__name__}: {error}"))

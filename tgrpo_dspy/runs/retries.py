@@ -1,11 +1,15 @@
-"""Waiting before something that failed for a passing reason is tried again."""
+"""Trying again what failed for a passing reason, after a wait."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import anyio
 import dspy
+
+T = TypeVar("T")
 
 _LONGEST_WAIT = 60.0
 
@@ -23,7 +27,20 @@ class Retries:
     count: int
     delay: float
 
-    async def wait(self, attempt: int, error: Exception) -> bool:
+    async def run(self, attempt: Callable[[], Awaitable[tuple[T, Exception | None]]]) -> tuple[T, Exception | None]:
+        """What the first attempt without an error gave, or the last attempt with its error.
+
+        An attempt that has begun is finished, also after Ctrl-C.
+        """
+        number = 0
+        while True:
+            with anyio.CancelScope(shield=True):
+                result, error = await attempt()
+            if error is None or not await self._wait(number, error):
+                return result, error
+            number += 1
+
+    async def _wait(self, attempt: int, error: Exception) -> bool:
         """Whether to try again after ``attempt`` (from 0) failed with ``error``; True only when the wait is over."""
         if attempt >= self.count or not dspy.is_retryable_lm_error(error):
             return False

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import anyio
 import dspy
 
 from tgrpo_dspy.errors import MetricError
@@ -154,24 +153,15 @@ class Sampler:
             async with self._slots.place(priority=_PRIORITY, lane=lane):
                 if not self._spending.may_start(role):
                     return None
-                return await self._patiently(partial(start, ledger), item, number, abort_after)
+                made, error = await self._retries.run(lambda: self._rollout(start(ledger), item, number, abort_after))
+            self._watch_the_lm(error)
+            return made
 
         rollout = await self._work.once(key, Rollout, make, keep=_is_final)
         if rollout is not None:
             self._metric_has_worked |= rollout.reward is not None and rollout.failure is None
             self._announce(RolloutFinished(rollout=rollout, evaluation=role == "evaluation", example=item.key))
         return rollout
-
-    async def _patiently(self, start: Callable[[], _Run], item: Item, number: int, abort_after: int) -> Rollout:
-        """A rollout, tried again while the LM fails for a passing reason."""
-        attempt = 0
-        while True:
-            with anyio.CancelScope(shield=True):  # what has begun is finished and kept, also after Ctrl-C
-                rollout, error = await self._rollout(start(), item, number, abort_after)
-            if error is None or not await self._retries.wait(attempt, error):
-                self._watch_the_lm(error)
-                return rollout
-            attempt += 1
 
     async def _rollout(self, run: _Run, item: Item, number: int, abort_after: int) -> tuple[Rollout, Exception | None]:
         """Run the program and score the result; with the error when it is the LM's."""
