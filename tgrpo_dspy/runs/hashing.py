@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from hashlib import sha256
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def fingerprint(data: object) -> str:
@@ -24,3 +27,13 @@ def canonical(data: object) -> str:
 def hash_of_text(text: str) -> str:
     """The sha256 of a text, lone surrogates allowed."""
     return sha256(text.encode()).hexdigest()
+
+
+def without_addresses(text: str) -> str:
+    """A repr without what differs from process to process.
+
+    Example:
+        >>> without_addresses("<Client at 0x7f30>")
+        '<Client>'
+    """
+    return _ADDRESS.sub("", text)

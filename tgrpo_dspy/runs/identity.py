@@ -27,11 +27,10 @@ import dspy
 import pydantic
 
 from tgrpo_dspy.runs.code import code_of_function, source_of
-from tgrpo_dspy.runs.hashing import canonical, fingerprint, hash_of_text
+from tgrpo_dspy.runs.hashing import canonical, fingerprint, hash_of_text, without_addresses
 from tgrpo_dspy.runs.secrets import is_secret, looks_secret, no_secrets
 
 _MAX_CHARACTERS = 10_000  # what is longer is told by its hash
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _HIDDEN = "***"
 
 _BOOKKEEPING = frozenset(("history", "callbacks"))
@@ -317,7 +316,7 @@ def _key(key: Any) -> str:
 def _shown(value: Any) -> str:
     """The repr of a value without what differs from process to process."""
     try:
-        return no_secrets.mask(_ADDRESS.sub("", repr(value)))
+        return no_secrets.mask(without_addresses(repr(value)))
     except Exception:  # whatever a user's __repr__ raises
         return _qualified(type(value))
 
@@ -329,7 +328,7 @@ def _decides_answers(name: str, value: Any) -> bool:
 
 
 def _annotation(annotation: Any) -> str:
-    return _ADDRESS.sub("", inspect.formatannotation(annotation))
+    return without_addresses(inspect.formatannotation(annotation))
 
 
 def _schema(annotation: Any) -> Any:

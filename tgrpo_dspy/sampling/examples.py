@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +12,8 @@ import dspy
 import pydantic
 
 from tgrpo_dspy.errors import ConfigurationError
+from tgrpo_dspy.runs.hashing import without_addresses
 from tgrpo_dspy.sampling.traces import render_value, shorten
-
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +57,8 @@ def _identity(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, set | frozenset):
-        return _ADDRESS.sub("", f"{{{', '.join(sorted(_shown(element, repr) for element in value))}}}")
-    return _ADDRESS.sub("", _shown(value, _whole))
+        return without_addresses(f"{{{', '.join(sorted(_shown(element, repr) for element in value))}}}")
+    return without_addresses(_shown(value, _whole))
 
 
 def _whole(value: Any) -> str:
