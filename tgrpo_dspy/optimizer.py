@@ -411,5 +411,4 @@ def _setting(value: Any) -> Any:
 def _unchanged(library: ExperienceLibrary, carried: ExperienceLibrary) -> ExperienceLibrary:
     """What a library still has of the one that the student carries."""
     before = {(e.id, e.text, e.target) for e in carried}
-    kept = tuple(e for e in library if (e.id, e.text, e.target) in before)
-    return ExperienceLibrary(kept, library.next_number)
+    return library.only({e.id for e in library if (e.id, e.text, e.target) in before})

@@ -235,7 +235,7 @@ async def measure(
     planned, repeats_of = _plan(ids, scorer, max_rollouts=max_rollouts, repeats=repeats, seed=seed)
     parts = []
     for subset in planned.subsets:  # one after the other, so that what the budget pays for is finished
-        evaluation = await scorer.score(_only(library, subset), repeats=repeats_of(subset))
+        evaluation = await scorer.score(library.only(subset), repeats=repeats_of(subset))
         parts.append(Part(ids=subset, evaluation=evaluation))
     scores = {part.ids: part.evaluation.scores for part in parts if part.evaluation is not None}
     measured = effects(scores, ids, planned)
@@ -274,10 +274,6 @@ def _varies(program: dspy.Module) -> bool:
         {**getattr(predictor.lm or dspy.settings.lm, "kwargs", {}), **predictor.config} for predictor in predictors
     ]
     return any(settings.get("temperature") != 0 for settings in kwargs)
-
-
-def _only(library: ExperienceLibrary, ids: frozenset[str]) -> ExperienceLibrary:
-    return ExperienceLibrary(tuple(e for e in library if e.id in ids), library.next_number)
 
 
 def _score(evaluation: Evaluation | None) -> str:

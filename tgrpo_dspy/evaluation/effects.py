@@ -129,15 +129,13 @@ def prune(
         [['e1'], ['e2']]
     """
     harmful = {i for i, effect in effects.items() if judge(effect, level=level) == "harmful"}
-    kept = tuple(e for e in library if e.id not in harmful)
-    return ExperienceLibrary(kept, library.next_number), tuple(e for e in library if e.id in harmful)
+    return library.only(library.ids - harmful), tuple(e for e in library if e.id in harmful)
 
 
 def record(library: ExperienceLibrary, effects: Mapping[str, Measured]) -> ExperienceLibrary:
     """The library with every effect that could be told written into its experience."""
     told = {i: effect.mean for i, effect in effects.items() if math.isfinite(effect.standard_error)}
-    members = tuple(replace(e, effect=told.get(e.id, e.effect)) for e in library)
-    return ExperienceLibrary(members, library.next_number)
+    return replace(library, experiences=tuple(replace(e, effect=told.get(e.id, e.effect)) for e in library))
 
 
 def _built_up(order: Sequence[str]) -> Iterator[Subset]:

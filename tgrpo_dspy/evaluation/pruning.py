@@ -159,7 +159,7 @@ def _kept_apart(
     if _texts(read_library(program)) != _texts(measured):
         return {}
     carried = {name: _texts(read_library(predictor)) for name, predictor in program.named_predictors()}
-    return {name: ExperienceLibrary(tuple(e for e in left if e.id in ids)) for name, ids in carried.items()}
+    return {name: left.only(ids) for name, ids in carried.items()}
 
 
 def _texts(library: ExperienceLibrary) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tgrpo_dspy.evaluation.acceptance import Acceptance, Candidate
+from tgrpo_dspy.evaluation.acceptance import Acceptance, Candidate, Verdict
 from tgrpo_dspy.library.instructions import render_block
 from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.library.limits import estimate_tokens
@@ -27,20 +27,24 @@ class Selection:
     def start(self, library: ExperienceLibrary, evaluation: Evaluation | None) -> None:
         """Begin with another library than the student's; it is returned when nothing better comes."""
         new = _candidate(0, library, evaluation)
-        verdict = self._acceptance.decide(student=self._student, current=self.current, new=new, best=self.best)
-        self.current, self.best = new, verdict.best
+        self._judge(new)
+        self.current = new
 
     def decide(self, step: int, library: ExperienceLibrary, evaluation: Evaluation | None) -> tuple[bool, str]:
         """Whether learning goes on from a step's library, and why."""
         new = _candidate(step, library, evaluation)
-        verdict = self._acceptance.decide(student=self._student, current=self.current, new=new, best=self.best)
-        self.best = verdict.best
+        verdict = self._judge(new)
         if verdict.continue_with == "new":
             self.current = new
         else:  # an id stands for one lesson only, also for one that was rolled back
             used = max(self.current.library.next_number, library.next_number)
             self.current = replace(self.current, library=replace(self.current.library, next_number=used))
         return verdict.continue_with == "new", verdict.reason
+
+    def _judge(self, new: Candidate) -> Verdict:
+        verdict = self._acceptance.decide(student=self._student, current=self.current, new=new, best=self.best)
+        self.best = verdict.best
+        return verdict
 
 
 def _candidate(step: int, library: ExperienceLibrary, evaluation: Evaluation | None) -> Candidate:

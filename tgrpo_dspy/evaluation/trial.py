@@ -48,7 +48,7 @@ class Trial:
 
         def variant(left_out: frozenset[str]) -> Variant:
             if left_out not in made:
-                made[left_out] = Variant(policy_of(_without(library, left_out)), tuple(sorted(left_out)))
+                made[left_out] = Variant(policy_of(library.only(library.ids - left_out)), tuple(sorted(left_out)))
             return made[left_out]
 
         def of_group(lane: int) -> Sequence[Variant]:
@@ -86,7 +86,3 @@ class Trial:
     def _on_trial(self, library: ExperienceLibrary) -> list[str]:
         effects = self._effects(library)
         return [i for i, effect in effects.items() if judge(effect, level=self._level) != "helpful"]
-
-
-def _without(library: ExperienceLibrary, left_out: frozenset[str]) -> ExperienceLibrary:
-    return ExperienceLibrary(tuple(e for e in library if e.id not in left_out), library.next_number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tgrpo_dspy.errors import LibraryError
@@ -75,6 +75,15 @@ class ExperienceLibrary:
     def to_markdown(self) -> str:
         """The library as Markdown; see ``apply_markdown`` for the way back."""
         return to_markdown(self.experiences)
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The ids of its experiences."""
+        return frozenset(e.id for e in self.experiences)
+
+    def only(self, ids: Container[str]) -> ExperienceLibrary:
+        """The library with these of its experiences; the ids of the others are not used again."""
+        return replace(self, experiences=tuple(e for e in self.experiences if e.id in ids))
 
     def for_predictor(self, name: str) -> tuple[Experience, ...]:
         """The experiences that the predictor of that name carries: its own and those of the whole program."""
