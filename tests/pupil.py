@@ -9,10 +9,10 @@ from typing import Any
 
 import dspy
 
-from tests.scripted import add, edits, exact, reflects
+from tests.scripted import Model, add, edits, exact, reflects
 from tgrpo_dspy import TrainingFreeGRPO
 from tgrpo_dspy.records import CompileReport, StepRecord
-from tgrpo_dspy.testing import Call, ScriptedEngine
+from tgrpo_dspy.testing import Call
 
 Right = Callable[[str, int, Call], bool]
 
@@ -29,7 +29,7 @@ def by_kind(question: str, nth: int, call: Call) -> bool:
     return question.startswith(EASY) or (question.startswith(MIXED) and nth % 2 == 0)
 
 
-class Pupil:
+class Pupil(Model):
     """Answers a question in capital letters when ``right`` says so, and proposes edits when it is to reflect.
 
     Args:
@@ -40,7 +40,7 @@ class Pupil:
     def __init__(self, right: Right = by_kind, *proposals: dict[str, Any]) -> None:
         self.right, self.proposals = right, proposals or (add("Be polite to everyone."),)
         self.asked: Counter[str] = Counter()
-        self.engine = ScriptedEngine(self)
+        super().__init__()
         self._lock = threading.Lock()
 
     def __call__(self, call: Call) -> Mapping[str, Any]:
@@ -54,17 +54,6 @@ class Pupil:
 
     def reflect(self, call: Call) -> Mapping[str, Any]:
         return edits(call, *self.proposals)
-
-    def lm(self, **kwargs: Any) -> dspy.LM:
-        return self.engine.lm(**kwargs)
-
-    @property
-    def reflections(self) -> list[Call]:
-        return [call for call in self.engine.calls if reflects(call)]
-
-    @property
-    def runs(self) -> list[Call]:
-        return [call for call in self.engine.calls if not reflects(call)]
 
 
 def learn(

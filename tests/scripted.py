@@ -53,20 +53,14 @@ class Seen(list[Rollout]):
             self.append(event.rollout)
 
 
-class Shouting:
-    """The model of the toy task. ``lucky`` decides by call number whether a run without the rule is right."""
+class Model:
+    """A scripted model with an engine of its own, which keeps what it was asked."""
 
-    def __init__(self, *proposals: dict[str, Any], lucky: int = 2) -> None:
-        self.proposals = proposals or (add(),)
-        self.lucky = lucky
+    def __init__(self) -> None:
         self.engine = ScriptedEngine(self)
 
-    def __call__(self, call: Call) -> dict[str, str]:
-        if reflects(call):
-            return edits(call, *self.proposals)
-        question = call.fields["question"]
-        right = RULE in call.system or call.number % self.lucky == 0
-        return {"answer": question.upper() if right else question}
+    def __call__(self, call: Call) -> Any:
+        raise NotImplementedError
 
     def lm(self, **kwargs: Any) -> dspy.LM:
         return self.engine.lm(**kwargs)
@@ -78,3 +72,19 @@ class Shouting:
     @property
     def runs(self) -> list[Call]:
         return [call for call in self.engine.calls if not reflects(call)]
+
+
+class Shouting(Model):
+    """The model of the toy task. ``lucky`` decides by call number whether a run without the rule is right."""
+
+    def __init__(self, *proposals: dict[str, Any], lucky: int = 2) -> None:
+        self.proposals = proposals or (add(),)
+        self.lucky = lucky
+        super().__init__()
+
+    def __call__(self, call: Call) -> dict[str, str]:
+        if reflects(call):
+            return edits(call, *self.proposals)
+        question = call.fields["question"]
+        right = RULE in call.system or call.number % self.lucky == 0
+        return {"answer": question.upper() if right else question}
