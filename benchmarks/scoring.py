@@ -12,8 +12,8 @@ import dspy
 
 from benchmarks.variants import UnfinishedError
 from tgrpo_dspy import Failure, Usage
-from tgrpo_dspy.library.limits import estimate_tokens
 from tgrpo_dspy.runs.usage import UsageLedger
+from tgrpo_dspy.sampling import prompts
 from tgrpo_dspy.sampling.failures import failure_of, is_scored
 
 
@@ -57,14 +57,12 @@ def score(program: dspy.Module, examples: Sequence[dspy.Example], metric: Callab
 
 def prompt_tokens(program: dspy.Module, examples: Sequence[dspy.Example]) -> float | None:
     """Tokens (estimated) of a prompt as the adapter writes it, averaged over predictors and examples."""
-    adapter = dspy.settings.adapter or dspy.ChatAdapter()
-    prompts = [
-        sum(estimate_tokens(str(message["content"])) for message in messages)
+    measured = [
+        prompts.prompt_tokens(predictor.signature, predictor.demos, dict(example.inputs()))
         for predictor in program.predictors()
         for example in examples
-        for messages in [adapter.format(predictor.signature, predictor.demos, dict(example.inputs()))]
     ]
-    return fmean(prompts) if prompts else None
+    return fmean(measured) if measured else None
 
 
 def _score(program: dspy.Module, metric: Callable[..., Any], example: dspy.Example) -> float | Failure:

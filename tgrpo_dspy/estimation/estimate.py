@@ -10,7 +10,7 @@ from functools import cached_property
 import dspy
 
 from tgrpo_dspy.cloning import require_predictors
-from tgrpo_dspy.estimation.loads import Load, RunLoad, call, prompt_tokens
+from tgrpo_dspy.estimation.loads import Load, RunLoad, bare_prompt_tokens, call
 from tgrpo_dspy.estimation.structure import loops
 from tgrpo_dspy.library.limits import estimate_tokens
 from tgrpo_dspy.records import Usage
@@ -191,7 +191,7 @@ class _Plan:
     @cached_property
     def _reflection_call(self) -> Load:
         predictor = SemanticAdvantage().revise
-        around = prompt_tokens(predictor, dspy.ChatAdapter(), {}) + estimate_tokens(render_task(self.student))
+        around = bare_prompt_tokens(predictor, dspy.ChatAdapter(), {}) + estimate_tokens(render_task(self.student))
         most = around + self.limits.tokens + self.reflection.max_prompt_tokens
         return call(self.reflection_lm, (around, most), (0, _LESSONS_TOKENS))
 

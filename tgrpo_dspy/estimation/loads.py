@@ -15,6 +15,7 @@ from tgrpo_dspy.library.limits import estimate_tokens
 from tgrpo_dspy.records import Usage
 from tgrpo_dspy.runs.prices import price
 from tgrpo_dspy.sampling.examples import Item
+from tgrpo_dspy.sampling.prompts import prompt_tokens
 
 # Tokens of one field that an LM or a tool writes.
 _FEWEST, _MOST = 5, 300
@@ -45,15 +46,10 @@ def call(lm: dspy.BaseLM | None, prompt: tuple[float, float], completion: tuple[
     return Load(_usage(lm, int(_LOW * prompt[0]), low), _usage(lm, int(_HIGH * prompt[1]), high))
 
 
-def prompt_tokens(predictor: dspy.Predict, adapter: dspy.Adapter, inputs: Mapping[str, Any]) -> int:
+def bare_prompt_tokens(predictor: dspy.Predict, adapter: dspy.Adapter, inputs: Mapping[str, Any]) -> int:
     """Tokens of the prompt a predictor is given, without the experiences it may carry."""
     signature = predictor.signature.with_instructions(without_block(predictor.signature.instructions))
-    try:
-        with dspy.context(callbacks=[]):
-            messages = adapter.format(signature, predictor.demos, dict(inputs))
-    except Exception:  # an adapter of the user's own, or a field that needs a value only a run has
-        return estimate_tokens(f"{signature.instructions} {signature.fields} {predictor.demos} {inputs}")
-    return sum(estimate_tokens(text) for message in messages for text in _texts(message["content"]))
+    return prompt_tokens(signature, predictor.demos, inputs, adapter)
 
 
 class RunLoad:
@@ -99,7 +95,7 @@ class RunLoad:
         beside = []
         for item in self._items[:_SAMPLE]:
             inputs = {name: value for name, value in item.example.inputs().items() if name in known}
-            beside.append(prompt_tokens(predictor, self._adapter, inputs) - _tokens(item, known))
+            beside.append(bare_prompt_tokens(predictor, self._adapter, inputs) - _tokens(item, known))
         return mean(beside) + mean(_tokens(item, known) for item in self._items)
 
 
@@ -107,13 +103,6 @@ def _tokens(item: Item, names: Sequence[str]) -> int:
     """Tokens of an example's fields in full; images and the like have none that could be told."""
     values = [item.example.get(name, "") for name in names]
     return sum(estimate_tokens(str(value)) for value in values if not isinstance(value, dspy.Type))
-
-
-def _texts(content: Any) -> list[str]:
-    """The texts of a message, which may hold images and the like beside them."""
-    if isinstance(content, str):
-        return [content]
-    return [part.get("text", "") for part in content or () if isinstance(part, dict)]
 
 
 def _usage(lm: dspy.BaseLM | None, prompt: int, completion: int) -> Usage:

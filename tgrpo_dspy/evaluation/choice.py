@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
 
 import dspy
 
 from tgrpo_dspy.evaluation.scores import PairedDifference, mean_score, paired
 from tgrpo_dspy.library.library import ExperienceLibrary
-from tgrpo_dspy.library.limits import estimate_tokens
 from tgrpo_dspy.records import Choice, Evaluation, Exemplar
+from tgrpo_dspy.sampling import prompts
 
 _ROUNDING = 1e-9
 
@@ -135,22 +134,7 @@ def prompt_tokens(program: dspy.Module) -> int:
         >>> 0 < prompt_tokens(plain) < prompt_tokens(shown)
         True
     """
-    adapter = dspy.settings.adapter or dspy.ChatAdapter()
-    return round(fmean(_prompt_tokens(predictor, adapter) for predictor in program.predictors()))
-
-
-def _prompt_tokens(predictor: dspy.Predict, adapter: dspy.Adapter) -> int:
-    try:
-        with dspy.context(callbacks=[]):
-            messages = adapter.format(predictor.signature, predictor.demos, {})
-    except Exception:  # an adapter of the user's own, or a field that needs a value only a run has
-        return estimate_tokens(f"{predictor.signature.instructions} {predictor.signature.fields} {predictor.demos}")
-    return sum(estimate_tokens(_text(message["content"])) for message in messages)
-
-
-def _text(content: Any) -> str:
-    """The text of a message, which may hold images and the like beside it."""
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content or ())
+    return round(fmean(prompts.prompt_tokens(p.signature, p.demos, {}) for p in program.predictors()))
 
 
 def _counts_below(most: int) -> list[int]:
