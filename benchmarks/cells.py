@@ -14,8 +14,8 @@ import dspy
 
 from benchmarks.charging import charging
 from benchmarks.scoring import prompt_tokens, score
-from benchmarks.tasks.task import Sizes, Task
 from benchmarks.variants import Bench, Learned, Variant
+from programs.task import Sizes, Task
 from tgrpo_dspy import CompileReport, StepRecord, __version__, read_library
 from tgrpo_dspy.library.files import write_atomically
 from tgrpo_dspy.runs.hashing import fingerprint

@@ -25,9 +25,9 @@ import dspy
 from benchmarks.cells import Cell, Models, is_measured, measure
 from benchmarks.learning_table import Result, read, table
 from benchmarks.tasks import tasks
-from benchmarks.tasks.task import MissingDataError, Sizes
 from benchmarks.variants import Demonstrations, Direct, MissingFeatureError, Ours, Student, Variant
 from programs.local_lm import QWEN_CODER_1_5B, lm_from_env, reflection_lm_from_env
+from programs.task import MissingDataError, Sizes
 
 _PAPER: Mapping[str, Any] = {
     "sampling": {"solved_score": None},

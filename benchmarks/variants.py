@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import dspy
 from dspy.teleprompt import Teleprompter
 
-from benchmarks.tasks.task import Sizes, Splits, Task
+from programs.task import Sizes, Splits, Task
 from tgrpo_dspy import (
     CompileReport,
     LibraryLimits,

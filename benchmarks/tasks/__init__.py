@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.tasks import banking77, bbh, country_records, factbook_values
-from benchmarks.tasks.task import Task
+from programs.task import Task
 
 
 def tasks(data_dir: Path) -> Mapping[str, Task]:

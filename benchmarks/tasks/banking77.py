@@ -8,7 +8,7 @@ from pathlib import Path
 
 import dspy
 
-from benchmarks.tasks.task import HELD_OUT, Sizes, Splits, Task, exact_match, halves, require_file, take
+from programs.task import HELD_OUT, Sizes, Splits, Task, exact_match, halves, require_file, take
 
 TRANSFERS = (
     "balance_not_updated_after_bank_transfer",

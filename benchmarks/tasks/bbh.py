@@ -9,7 +9,7 @@ from pathlib import Path
 
 import dspy
 
-from benchmarks.tasks.task import HELD_OUT, Sizes, Splits, Task, exact_match, halves, require_file, take
+from programs.task import HELD_OUT, Sizes, Splits, Task, exact_match, halves, require_file, take
 
 _URL = "https://github.com/suzgunmirac/BIG-Bench-Hard (MIT, folder bbh)"
 

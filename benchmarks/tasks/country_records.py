@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks.tasks.task import Sizes, Splits, Task
 from programs.country_records import data
 from programs.country_records.metric import field_accuracy
 from programs.country_records.program import program
+from programs.task import Sizes, Splits, Task
 
 
 def task() -> Task:

@@ -11,8 +11,8 @@ from typing import Any
 
 import dspy
 
-from benchmarks.tasks.task import HELD_OUT, Sizes, Splits, Task, exact_match, halves, take
 from programs.country_records.data import OOD_REGION, raw_countries, raw_text
+from programs.task import HELD_OUT, Sizes, Splits, Task, exact_match, halves, take
 
 _MAX_CHARACTERS = 120  # longer texts are left out, so that prompts stay short
 _MONTHS = tuple(calendar.month_name)

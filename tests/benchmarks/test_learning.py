@@ -14,8 +14,8 @@ from benchmarks.cells import Cell, Models, is_measured, measure
 from benchmarks.charging import charging
 from benchmarks.learning import VARIANTS, main, measure_missing
 from benchmarks.learning_table import read, table
-from benchmarks.tasks.task import Sizes, Splits, Task, exact_match
 from benchmarks.variants import Bench, Demonstrations, MissingFeatureError, Ours, UnfinishedError
+from programs.task import Sizes, Splits, Task, exact_match
 from tests.scripted import RULE, Shouting, examples
 from tgrpo_dspy.runs.usage import UsageLedger
 from tgrpo_dspy.testing import Call

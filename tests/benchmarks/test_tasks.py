@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.tasks import tasks
 from benchmarks.tasks.factbook_values import KINDS, Kind
-from benchmarks.tasks.task import MissingDataError, Splits, Task, halves, in_turns, take
+from programs.task import MissingDataError, Splits, Task, halves, in_turns, take
 
 DATA = Path(os.environ.get("TGRPO_DATA_DIR", Path(__file__).parents[3] / "shared" / "data"))
 TASKS = tasks(DATA)
