@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import fmean
 from typing import Any
 
 import dspy
 
 from benchmarks.variants import UnfinishedError
-from tgrpo_dspy import Failure, Usage
-from tgrpo_dspy.runs.usage import UsageLedger
+from tgrpo_dspy import Usage, evaluate
 from tgrpo_dspy.sampling import prompts
-from tgrpo_dspy.sampling.failures import failure_of, is_scored
 
 
 @dataclass(frozen=True)
@@ -35,24 +32,16 @@ def score(program: dspy.Module, examples: Sequence[dspy.Example], metric: Callab
 
     Raises:
         UnfinishedError: when an example has no score.
+        LMUnavailableError: when none has.
     """
-    # ``dspy.Evaluate`` would score a failure of the network as 0, and asks again for what takes two minutes.
-    run = dspy.Parallel(
-        num_threads=threads,
-        max_errors=len(examples) + 1,
-        access_examples=False,
-        disable_progress_bar=True,
-        timeout=0,
-    )
-    ledger = UsageLedger()
-    with ledger.count("evaluation"):
-        found = run([(partial(_score, program, metric), example) for example in examples]) if examples else []
-    lost = [result for result in found if not isinstance(result, float)]
-    if lost:
-        raise UnfinishedError(
-            f"{len(lost)} of {len(examples)} examples have no score: {lost[0] or 'the metric failed'}"
-        )
-    return Scored(found, ledger.total().get("evaluation", Usage()))
+    if not examples:
+        return Scored([], Usage())
+    done = evaluate(program, devset=examples, metric=metric, num_threads=threads)
+    scores = [run.score for runs in done.runs for run in runs if run.score is not None]
+    if len(scores) < len(examples):
+        why = done.stopped_by or ", ".join(f"{count} {kind}" for kind, count in done.failures.items())
+        raise UnfinishedError(f"{len(examples) - len(scores)} of {len(examples)} examples have no score: {why}")
+    return Scored(scores, done.usage.get("evaluation", Usage()))
 
 
 def prompt_tokens(program: dspy.Module, examples: Sequence[dspy.Example]) -> float | None:
@@ -63,12 +52,3 @@ def prompt_tokens(program: dspy.Module, examples: Sequence[dspy.Example]) -> flo
         for example in examples
     ]
     return fmean(measured) if measured else None
-
-
-def _score(program: dspy.Module, metric: Callable[..., Any], example: dspy.Example) -> float | Failure:
-    try:
-        prediction = program(**example.inputs())
-    except Exception as error:  # any error of a program is its failure
-        failure = failure_of(error)
-        return 0.0 if is_scored(failure) else failure
-    return float(metric(example, prediction))

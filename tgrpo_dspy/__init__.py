@@ -10,7 +10,17 @@ from tgrpo_dspy.errors import (
     TGRPOError,
 )
 from tgrpo_dspy.estimation import Estimate
-from tgrpo_dspy.evaluation import Attribution, Pruned, aattribute, aprune, attribute, prune
+from tgrpo_dspy.evaluation import (
+    Attribution,
+    Performance,
+    Pruned,
+    aattribute,
+    aevaluate,
+    aprune,
+    attribute,
+    evaluate,
+    prune,
+)
 from tgrpo_dspy.library import (
     Edit,
     Experience,
@@ -48,6 +58,7 @@ __all__ = [
     "LibraryError",
     "LibraryLimits",
     "MetricError",
+    "Performance",
     "ProgramError",
     "Pruned",
     "Reflection",
@@ -61,10 +72,12 @@ __all__ = [
     "Validation",
     "__version__",
     "aattribute",
+    "aevaluate",
     "apply_markdown",
     "aprune",
     "attribute",
     "diff",
+    "evaluate",
     "generate_library",
     "inject",
     "load_library",

@@ -9,7 +9,7 @@ from functools import partial
 import dspy
 
 from tgrpo_dspy.evaluation.choice import Offer, as_choices, decide, prompt_tokens
-from tgrpo_dspy.evaluation.evaluate import Evaluator
+from tgrpo_dspy.evaluation.evaluator import Evaluator
 from tgrpo_dspy.evaluation.exemplars import exemplar_of, foremost, is_new, show
 from tgrpo_dspy.evaluation.trial import Trial
 from tgrpo_dspy.library.edits import Edit, Refusal
@@ -135,13 +135,14 @@ class Learner:
     async def improve(self, explored: Exploration, library: ExperienceLibrary, step: int) -> Improvement:
         """Curate the edits of the step, carry them out together, and drop what the trial has shown to do harm."""
         proposed = [edit for advantage in explored.advantages for edit in advantage.edits or ()]
+        foreign = [refusal for advantage in explored.advantages for refusal in advantage.refused]
         edits, refused = await self.reflector.curate(proposed, library, explored.ran)
         edits, tried = self._untried(edits, library)
         applied = library.apply(edits, step=step, limits=self.limits, guards=self.guards)
         self.trial.observe(explored.groups, step)
         judged, dropped, effects = self.trial.judge(applied.library)
         return Improvement(
-            replace(applied, library=judged, refused=(*refused, *tried, *applied.refused)),
+            replace(applied, library=judged, refused=(*foreign, *refused, *tried, *applied.refused)),
             dropped=dropped,
             effects=effects,
         )

@@ -18,7 +18,7 @@ from tgrpo_dspy.errors import ConfigurationError
 from tgrpo_dspy.estimation import Estimate, estimate
 from tgrpo_dspy.evaluation.acceptance import acceptance_of
 from tgrpo_dspy.evaluation.choice import most_offers
-from tgrpo_dspy.evaluation.evaluate import Evaluator
+from tgrpo_dspy.evaluation.evaluator import Evaluator
 from tgrpo_dspy.evaluation.exemplars import show
 from tgrpo_dspy.evaluation.scorer import lm_of, watch
 from tgrpo_dspy.evaluation.trial import Trial

@@ -140,6 +140,19 @@ class Rollout:
         """Names of the predictors that ran."""
         return frozenset(turn.name for turn in self.turns if turn.kind == "predictor")
 
+    @property
+    def from_outside(self) -> tuple[str, ...]:
+        """What its tools returned, and inputs of its predictors that no predictor before them wrote."""
+        found: list[str] = []
+        written: set[str] = set()
+        for turn in self.turns:
+            if turn.kind == "tool":
+                found += turn.outputs.values()
+            else:
+                found += [text for text in turn.inputs.values() if not any(part in text for part in written)]
+                written |= {text for text in turn.outputs.values() if text}
+        return tuple(found)
+
     def brief(self) -> Rollout:
         """The rollout without its turns and demonstrations, its texts cut to what a list shows."""
         failure = self.failure and replace(
@@ -173,6 +186,12 @@ class Group:
     def spread(self) -> float:
         """Best minus worst reward; 0 with fewer than two scored rollouts."""
         return max(self.rewards) - min(self.rewards) if len(self.rewards) > 1 else 0.0
+
+    @property
+    def from_outside(self) -> tuple[str, ...]:
+        """What came into its rollouts from outside, the example itself apart."""
+        texts = (text for rollout in self.rollouts for text in rollout.from_outside)
+        return tuple(dict.fromkeys(text for text in texts if text not in self.inputs.values()))
 
     def brief(self) -> Group:
         """The group with brief rollouts and cut texts."""
@@ -279,12 +298,14 @@ class Advantage:
         edits: the changes to the library it proposed; None when no answer could be read, so that the groups are lost.
         groups: how many groups it saw.
         surplus: edits beyond ``experiences_per_group``, which were left out.
+        refused: edits that repeat or follow what came from outside through a tool.
     """
 
     text: str
     edits: tuple[Edit, ...] | None
     groups: int
     surplus: int = 0
+    refused: tuple[Refusal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,21 +9,23 @@ from collections.abc import Iterable, Mapping
 import dspy
 
 from tgrpo_dspy.cloning import ProgramT, clone
-from tgrpo_dspy.records import Demonstration, Exemplar, Group
+from tgrpo_dspy.library.outside import orders_in
+from tgrpo_dspy.records import Demonstration, Exemplar, Group, Rollout
 from tgrpo_dspy.sampling.demos import plain
 
 _FURTHER = re.compile(r"[#+]")  # equal examples, and further groups of one, have keys that differ from here on
 
 
 def exemplar_of(group: Group, step: int) -> Exemplar | None:
-    """The best rollout of a group whose rewards differ; None when it cannot be shown, as a failure never can.
+    """The best rollout of a group whose rewards differ; None when it cannot be shown, as a failure never can, nor one
+    with an order to the reader that came from outside.
 
     Args:
         group: rollouts with their demonstrations.
         step: the step that sampled them.
     """
     for rollout in group.rollouts:
-        if rollout.reward == max(group.rewards) and rollout.demonstrations:
+        if rollout.reward == max(group.rewards) and rollout.demonstrations and not _carries_orders(rollout, group):
             return Exemplar(
                 example=_FURTHER.split(group.key)[0],
                 step=step,
@@ -87,6 +89,13 @@ def is_new(exemplar: Exemplar, program: dspy.Module) -> bool:
     """Whether the program does not show all of the exemplar already."""
     predictors = dict(program.named_predictors())
     return not all(_is_shown(shown, predictors[shown.predictor]) for shown in exemplar.demonstrations)
+
+
+def _carries_orders(rollout: Rollout, group: Group) -> bool:
+    """Whether a demonstration would put an order from outside into every prompt."""
+    given = {*group.inputs.values(), *group.labels.values(), *rollout.outputs.values()}
+    values = (str(value) for shown in rollout.demonstrations for value in shown.values.values())
+    return any(orders_in(value) for value in values if value not in given)
 
 
 def _merit(exemplar: Exemplar) -> tuple[float, float]:

@@ -12,7 +12,7 @@ import dspy
 
 from tgrpo_dspy.cloning import held_lms, require_predictors
 from tgrpo_dspy.errors import ConfigurationError
-from tgrpo_dspy.evaluation.evaluate import Evaluator
+from tgrpo_dspy.evaluation.evaluator import Evaluator
 from tgrpo_dspy.library.instructions import strip
 from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.records import Evaluation, Role, Usage
@@ -69,11 +69,12 @@ def open_scorer(
     seed: int,
     sampling: Sampling | None,
     run_dir: str | Path | None,
+    named: str = "evalset",
 ) -> Iterator[Scorer]:
     """A scorer for a program, whatever library it carries; everything that can be checked is, before any LM call.
 
     A ``run_dir`` belongs to a program, its LMs, a metric and how failures are scored. Any library may be scored in it,
-    on any examples.
+    on any examples; ``named`` is what the caller calls them.
 
     Raises:
         ConfigurationError: for an argument that cannot work, or a ``run_dir`` that holds another run.
@@ -81,7 +82,7 @@ def open_scorer(
     """
     require(num_threads is None or num_threads >= 1, "num_threads", num_threads, "use 1 or more, or None")
     require_predictors(program)
-    items, lm, asked = items_of(evalset, "evalset"), lm_of(program), Metric(metric)
+    items, lm, asked = items_of(evalset, named), lm_of(program), Metric(metric)
     student, sampling = strip(program), sampling or Sampling()
     secrets = Secrets.of([*held_lms(student), lm])
     folder = None if run_dir is None else Path(run_dir)

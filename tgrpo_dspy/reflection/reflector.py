@@ -10,6 +10,7 @@ import dspy
 from tgrpo_dspy.library.edits import Edit, Refusal
 from tgrpo_dspy.library.experience import Evidence
 from tgrpo_dspy.library.library import ExperienceLibrary
+from tgrpo_dspy.library.outside import Outside
 from tgrpo_dspy.records import Advantage, Group
 from tgrpo_dspy.reflection.asking import Asker
 from tgrpo_dspy.reflection.curator import Curator
@@ -70,14 +71,23 @@ class Reflector:
         )
         evidence = [_evidence(group) for group in groups]
         proposed = None if answer is None else tuple(map(self._addressed, to_edits(answer.edits, evidence)))
-        edits = proposed and proposed[: self._most_edits(groups)]
+        refused = self._from_outside(groups, proposed or ())
+        own = proposed and tuple(edit for edit in proposed if edit not in {refusal.edit for refusal in refused})
+        edits = own and own[: self._most_edits(groups)]
         self._announce(ReflectionFinished(edits=len(edits or ()), lost=edits is None))
         return Advantage(
             text=str(getattr(answer, "advantage", "")),
             edits=edits,
             groups=len(groups),
-            surplus=len(proposed or ()) - len(edits or ()),
+            surplus=len(own or ()) - len(edits or ()),
+            refused=refused,
         )
+
+    def _from_outside(self, groups: Sequence[Group], proposed: Sequence[Edit]) -> tuple[Refusal, ...]:
+        """The edits whose lesson came in from outside, and did not grow out of the attempts."""
+        outside = Outside.of((text for group in groups for text in group.from_outside), known=self._task)
+        reasons = {edit: outside.refuse(edit.text) for edit in proposed if edit.text}
+        return tuple(Refusal(edit=edit, reason=reason) for edit, reason in reasons.items() if reason is not None)
 
     def _addressed(self, edit: Edit) -> Edit:
         """A rule that begins with the name of one of several predictors is for that predictor."""

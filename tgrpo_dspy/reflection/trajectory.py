@@ -12,6 +12,7 @@ import dspy
 from tgrpo_dspy.library.instructions import without_block
 from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.library.limits import estimate_tokens
+from tgrpo_dspy.library.outside import without_orders
 from tgrpo_dspy.records import Group, Rollout, Turn
 from tgrpo_dspy.sampling.traces import render_call, shorten
 
@@ -198,7 +199,7 @@ def _lines(turns: Sequence[_Numbered], view: _View, known: set[str], seen: set[s
         if turn.kind == "tool":
             call = f"tool {render_call(turn.name, _short(turn.inputs, view.chars))}"
             error = f"error: {turn.outputs['error']}" if "error" in turn.outputs else ""
-            result = _indented(error or turn.outputs.get("observation", ""), view.chars)
+            result = _indented(error or without_orders(turn.outputs.get("observation", "")), view.chars)
         else:
             call = render_call(turn.name, _short(_new_inputs(turn, known, seen), view.chars))
             result = _assignments(_untold_outputs(turn, turns[position + 1 :]), view.chars)

@@ -33,9 +33,9 @@ class Policy:
     shared: Mapping[int, object]
 
     @classmethod
-    def of(cls, student: dspy.Module, library: ExperienceLibrary) -> Policy:
-        """The student with the library injected; the student is not changed."""
-        program = inject(student, library)
+    def of(cls, student: dspy.Module, library: ExperienceLibrary | None = None) -> Policy:
+        """The student with the library injected, or as it is; the student is not changed."""
+        program = student if library is None else inject(student, library)
         lm, adapter = dspy.settings.lm, dspy.settings.adapter
         identity = fingerprint([describe_program(program), describe_lm(lm), describe_adapter(adapter)])
         return cls(program, identity, shared_parts(program))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from tgrpo_dspy.records import Evaluation
+from tgrpo_dspy.records import Evaluation, Rollout
 from tgrpo_dspy.sampling.examples import Item
 from tgrpo_dspy.sampling.executor import gather
 from tgrpo_dspy.sampling.policy import Policy
@@ -48,6 +48,17 @@ class Evaluator:
         return replace(known, repeats=tuple(scores[:repeats] for scores in known.repeats))
 
     async def _run(self, policy: Policy, repeats: range) -> Evaluation | None:
+        runs = await self.runs(policy, repeats)
+        done = [run for of_example in runs for run in of_example if run is not None]
+        if len(done) < len(runs) * len(repeats):
+            return None
+        return Evaluation(
+            repeats=tuple(tuple(run and run.reward for run in of_example) for of_example in runs),
+            ran=tuple(sorted({name for run in done for name in run.ran})),
+        )
+
+    async def runs(self, policy: Policy, repeats: range) -> list[tuple[Rollout | None, ...]]:
+        """The runs of every example with these numbers; None for those that could not be made any more."""
         runs = await gather(
             [
                 partial(self._sampler.evaluate, policy, item, repeat=repeat, abort_after=len(self.items), lane=lane)
@@ -55,11 +66,5 @@ class Evaluator:
                 for repeat in repeats
             ]
         )
-        done = [run for run in runs if run is not None]
-        if len(done) < len(runs):
-            return None
-        scores, size = [run.reward for run in done], len(repeats)
-        return Evaluation(
-            repeats=tuple(tuple(scores[i : i + size]) for i in range(0, len(scores), size)),
-            ran=tuple(sorted({name for run in done for name in run.ran})),
-        )
+        size = len(repeats)
+        return [tuple(runs[i : i + size]) for i in range(0, len(runs), size)]
