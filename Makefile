@@ -23,7 +23,7 @@ endif
 	touch $@
 
 demo: $(BIN)/.installed
-	$(BIN)/python -m programs.country_records
+	$(BIN)/python -m programs.country_records compare --train 8 --val 6 --test 10 --ood 8
 
 test: $(BIN)/.installed
 	$(BIN)/python -m pytest $(PYTEST)
@@ -38,7 +38,7 @@ format: $(BIN)/.installed
 	$(BIN)/ruff format .
 
 bench: $(BIN)/.installed
-	$(BIN)/python -m benchmarks.country_records
+	$(BIN)/python -m benchmarks.learning --task country_records
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache

@@ -10,8 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from programs.comparing import paired_difference
-from tgrpo_dspy.evaluation.scores import over_examples
+from tgrpo_dspy.evaluation.scores import over_examples, paired
 
 SETS = ("held-out", "out-of-domain")
 BASELINES = ("student", "paper")
@@ -54,7 +53,8 @@ class Row:
         both = [key for key in mine if key in theirs]
         if len(both) < 2:
             return _NOTHING
-        return str(paired_difference([mine[key] for key in both], [theirs[key] for key in both]))
+        difference = paired([[mine[key]] for key in both], [[theirs[key]] for key in both])
+        return f"{difference.mean:+.3f} ± {difference.standard_error:.3f}"
 
     def validation(self) -> str:
         """Mean validation score; every seed has other examples."""

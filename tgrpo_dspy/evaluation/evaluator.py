@@ -53,7 +53,7 @@ class Evaluator:
         if len(done) < len(runs) * len(repeats):
             return None
         return Evaluation(
-            repeats=tuple(tuple(run and run.reward for run in of_example) for of_example in runs),
+            repeats=tuple(tuple(run.reward if run else None for run in of_example) for of_example in runs),
             ran=tuple(sorted({name for run in done for name in run.ran})),
         )
 

@@ -107,7 +107,7 @@ class Outside:
         for order in self.orders:
             # The first word of a sentence is written like a name; it is one where the lesson writes it so inside.
             first = [word for word in order.split()[:1] if word in names]
-            for name in (*first, *_NAME.findall(order[1:]), *_QUOTED.findall(order)):
+            for name in map(str, (*first, *_NAME.findall(order[1:]), *_QUOTED.findall(order))):
                 if _words(name) in said and _words(name) not in self.known:
                     return name
         return None

@@ -1,4 +1,4 @@
-"""Country records, as in ``programs/country_records``: four fields of a country in a house format."""
+"""The task: four fields of a country in a house format."""
 
 from __future__ import annotations
 
