@@ -74,3 +74,12 @@ def test_learning_that_helps(
     (tmp_path / "both.md").write_text(learn + (ROOT / "docs/learning.md").read_text(encoding="utf-8"), encoding="utf-8")
     run_examples(str(tmp_path / "both.md"), monkeypatch, tmp_path)
     assert "True the best so far" in capsys.readouterr().out
+
+
+def test_your_own_program_in_ten_minutes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space = run_examples("docs/your_own_program.md", monkeypatch, tmp_path)
+    assert RULE in space["fresh"].predict.signature.instructions
+    assert space["change"].mean > 0
+    assert RULE in capsys.readouterr().out

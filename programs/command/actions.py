@@ -18,6 +18,7 @@ from tgrpo_dspy import (
     Estimate,
     ExperienceLibrary,
     LibraryLimits,
+    Performance,
     TrainingFreeGRPO,
     evaluate,
     inject,
@@ -42,7 +43,7 @@ def evaluate_program(
 ) -> None:
     """Score the student, or the program that was saved, on the held-out and the out-of-domain examples."""
     program, label = _asked_program(task, args)
-    scored = _score({label: program}, task, data, args)
+    scored = _score({label: program}, task, data, args, console)
     showing.scores(console, scored, args.repeats)
     showing.save_scores(args.run_dir / "evaluation.json", scored)
     console.print(f"\nSaved evaluation.json in {args.run_dir}/")
@@ -57,7 +58,7 @@ def compare(
     if args.few_shot:
         few_shot = dspy.LabeledFewShot(k=args.few_shot)
         programs[f"LabeledFewShot(k={args.few_shot})"] = few_shot.compile(task.student(), trainset=data.train)
-    scored = _score(programs, task, data, args)
+    scored = _score(programs, task, data, args, console)
     showing.scores(console, scored, args.repeats)
     showing.save_scores(args.run_dir / "comparison.json", scored)
     console.print(f"\nSaved comparison.json in {args.run_dir}/")
@@ -129,24 +130,26 @@ def _library_for(program: dspy.Module, file: Path) -> ExperienceLibrary:
     return retarget(library, {e.target: None for e in library if e.target is not None and e.target not in names})
 
 
-def _score(programs: dict[str, dspy.Module], task: Task, data: Splits, args: argparse.Namespace) -> Scored:
+def _score(
+    programs: dict[str, dspy.Module], task: Task, data: Splits, args: argparse.Namespace, console: Console
+) -> Scored:
     """Every program on every set that has examples."""
     sets = {HELD_OUT: data.test, OUT_OF_DOMAIN: data.ood}
-    return {
-        name: {
-            label: evaluate(
-                program,
-                devset=examples,
-                metric=task.metric,
-                repeats=args.repeats,
-                num_threads=args.threads,
-                seed=args.seed,
-            )
-            for label, program in programs.items()
-        }
-        for name, examples in sets.items()
-        if examples
-    }
+    scored: dict[str, dict[str, Performance]] = {name: {} for name, examples in sets.items() if examples}
+    for name, by_program in scored.items():
+        for label, program in programs.items():
+            runs = len(sets[name]) * args.repeats
+            with showing.progress(console, f"{label}, {name}", runs, quiet=args.quiet) as listener:
+                by_program[label] = evaluate(
+                    program,
+                    devset=sets[name],
+                    metric=task.metric,
+                    repeats=args.repeats,
+                    num_threads=args.threads,
+                    seed=args.seed,
+                    listeners=[listener],
+                )
+    return scored
 
 
 def _save(compiled: dspy.Module, report: CompileReport, folder: Path) -> None:

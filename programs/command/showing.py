@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from programs.task import Splits, Task
 from tgrpo_dspy import CompileReport, Performance
 from tgrpo_dspy.library.files import write_atomically
 from tgrpo_dspy.records import Measured
+from tgrpo_dspy.runs.events import Event, Listener, RolloutFinished
 
 Scored: TypeAlias = Mapping[str, Mapping[str, Performance]]
 """By set and program, how it did."""
@@ -59,6 +62,20 @@ def scores(console: Console, scored: Scored, repeats: int) -> None:
             changes = ["" if done is student else _change(done, student) for done in by_program.values()]
             table.add_row("  minus student", *changes)
     console.print(table)
+
+
+@contextmanager
+def progress(console: Console, label: str, runs: int, *, quiet: bool) -> Iterator[Listener]:
+    """A bar over the runs of a program, on a terminal; use what it yields as a listener of ``evaluate``."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task_id = bar.add_task(f"scoring {label}", total=runs)
+
+        def advance(event: Event) -> None:
+            if isinstance(event, RolloutFinished):
+                bar.advance(task_id)
+
+        yield advance
 
 
 def save_scores(file: Path, scored: Scored) -> None:

@@ -16,6 +16,7 @@ import dspy
 from tgrpo_dspy.evaluation.scorer import open_scorer
 from tgrpo_dspy.evaluation.scores import PairedDifference, mean_score, over_examples, paired, pass_at
 from tgrpo_dspy.records import Measured, Role, Rollout, Usage
+from tgrpo_dspy.runs.events import Listener
 from tgrpo_dspy.sampling.executor import run_anywhere
 from tgrpo_dspy.sampling.policy import Policy
 from tgrpo_dspy.settings import Budget, Sampling, require
@@ -108,6 +109,7 @@ def evaluate(
     seed: int = 0,
     sampling: Sampling | None = None,
     run_dir: str | Path | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> Performance:
     """Run a program on every example, as it is and with its own LM settings.
 
@@ -124,6 +126,7 @@ def evaluate(
         seed: makes the rollout ids of the repeats.
         sampling: failure score, deadline and retries; its temperature is not used.
         run_dir: folder that keeps every finished run, so that nothing is paid for twice; not that of ``compile``.
+        listeners: called with every event (``tgrpo_dspy.runs.events``): a ``RolloutFinished`` for every run.
 
     Raises:
         ConfigurationError: for an argument that cannot work, or a ``run_dir`` that holds another run.
@@ -154,6 +157,7 @@ def evaluate(
             seed=seed,
             sampling=sampling,
             run_dir=run_dir,
+            listeners=listeners,
         )
     )
 
@@ -169,6 +173,7 @@ async def aevaluate(
     seed: int = 0,
     sampling: Sampling | None = None,
     run_dir: str | Path | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> Performance:
     """``evaluate`` for asynchronous code; the same arguments, result and errors."""
     require(repeats >= 1, "repeats", repeats, "use 1 or more")
@@ -183,6 +188,7 @@ async def aevaluate(
         seed=seed,
         sampling=sampling,
         run_dir=run_dir,
+        listeners=listeners,
     ) as scorer:
         runs = await scorer.evaluator.runs(Policy.of(program), range(repeats))
         done = tuple(tuple(Run.of(run) for run in of_example if run is not None) for of_example in runs)

@@ -16,7 +16,7 @@ from tgrpo_dspy.evaluation.evaluator import Evaluator
 from tgrpo_dspy.library.instructions import strip
 from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.records import Evaluation, Role, Usage
-from tgrpo_dspy.runs.events import Announcer
+from tgrpo_dspy.runs.events import Announcer, Listener
 from tgrpo_dspy.runs.folder import open_run
 from tgrpo_dspy.runs.identity import describe_adapter, describe_callable, describe_lm, describe_program
 from tgrpo_dspy.runs.secrets import Secrets
@@ -70,6 +70,7 @@ def open_scorer(
     sampling: Sampling | None,
     run_dir: str | Path | None,
     named: str = "evalset",
+    listeners: Sequence[Listener] = (),
 ) -> Iterator[Scorer]:
     """A scorer for a program, whatever library it carries; everything that can be checked is, before any LM call.
 
@@ -88,7 +89,7 @@ def open_scorer(
     folder = None if run_dir is None else Path(run_dir)
     description = secrets.mask_in(_describe(student, metric, sampling)) if folder else {}
     with open_run(folder, description) as store:
-        work, announce = Work(store, UsageLedger(), secrets), Announcer()
+        work, announce = Work(store, UsageLedger(), secrets), Announcer(listeners)
         spending = watch(budget or Budget(), work, announce, secrets)
         sampler = Sampler(
             metric=asked,
