@@ -1,0 +1,1 @@
+"""Answering questions by searching the web and reading its pages."""
