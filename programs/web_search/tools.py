@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import dspy
 
-from programs.web_search.pages import Link, Page, PageReader, UnreadablePageError
+from programs.web_search.pages import Link, Page, UnreadablePageError
 from programs.web_search.search import SearchEngine, SearchError
 
 _PAGE_CHARS = 2500
 _LINKS = 12
 _WORD = re.compile(r"[^\W_]{2,}")
+
+
+class Reader(Protocol):
+    """Anything that reads pages, such as a `PageReader`."""
+
+    def read(self, url: str) -> Page:
+        """The page at an address. Raises `UnreadablePageError` when there is no text to give back."""
+        ...
 
 
 def search_tool(engine: SearchEngine, *, hits: int = 5) -> dspy.Tool:
@@ -34,7 +43,7 @@ def search_tool(engine: SearchEngine, *, hits: int = 5) -> dspy.Tool:
     )
 
 
-def page_tool(reader: PageReader, *, page_chars: int = _PAGE_CHARS) -> dspy.Tool:
+def page_tool(reader: Reader, *, page_chars: int = _PAGE_CHARS) -> dspy.Tool:
     """The tool `open_page(url, find)`: up to `page_chars` characters of the page, those about `find`, or "error: …"."""
 
     def open_page(url: str, find: str = "") -> str:
@@ -53,34 +62,48 @@ def page_tool(reader: PageReader, *, page_chars: int = _PAGE_CHARS) -> dspy.Tool
 
 
 def excerpt(text: str, find: str, size: int) -> str:
-    """The passages of a text that hold most of the words of `find`, in their order; the beginning when none does.
+    """The passages of a text that hold most of the words of `find`, in their order, under their headings.
 
-    A text of at most `size` characters is returned whole.
+    A text of at most `size` characters is returned whole, and the beginning of one that has none of the words.
     """
     if len(text) <= size:
         return text
-    passages = [line for line in text.splitlines() if line.strip()]
-    relevance = [_relevance(passage, find) for passage in passages]
-    wanted = sorted(range(len(passages)), key=lambda i: (-relevance[i], i))
-    kept: set[int] = set()
-    left = size
-    for index in wanted:
-        if left < len(passages[index]) + 2 and kept:
+    passages = _passages(text)
+    relevance = [_relevance(f"{passage.heading} {passage.text}", find) for passage in passages]
+    found = [index for index in range(len(passages)) if relevance[index]] or list(range(len(passages)))
+    kept: list[_Passage] = []
+    for index in sorted(found, key=lambda index: (-relevance[index], index)):
+        if kept and sum(len(passage.text) + len(passage.heading) + 2 for passage in (*kept, passages[index])) > size:
             break
-        kept.add(index)
-        left -= len(passages[index]) + 2
+        kept.append(passages[index])
     lines: list[str] = []
-    for index in sorted(kept):
-        if lines and index - 1 not in kept:
-            lines.append("…")
-        lines.append(passages[index][:size])
+    for passage in sorted(kept, key=lambda passage: passage.number):
+        lines += [line for line in (passage.heading, passage.text[:size]) if line and line not in lines]
     return "\n".join(lines) + f"\n(from a page of {len(text)} characters; name other words in `find` to see others)"
 
 
-def _relevance(passage: str, find: str) -> int:
-    """How many of the words that are looked for stand in a passage, headings first among equals."""
-    words = {_stem(word) for word in _WORD.findall(passage.casefold())}
-    return 2 * len(words & {_stem(word) for word in _WORD.findall(find.casefold())}) + passage.startswith("#")
+class _Passage(NamedTuple):
+    """A line of a page, its number, and the heading it stands under."""
+
+    number: int
+    heading: str
+    text: str
+
+
+def _passages(text: str) -> list[_Passage]:
+    passages, heading = [], ""
+    for number, line in enumerate(text.splitlines()):
+        if line.startswith("#"):
+            heading = line
+        elif _WORD.search(line):
+            passages.append(_Passage(number, heading, line))
+    return passages
+
+
+def _relevance(text: str, find: str) -> int:
+    """How many of the words that are looked for stand in a text."""
+    wanted = {_stem(word) for word in _WORD.findall(find.casefold())}
+    return len(wanted & {_stem(word) for word in _WORD.findall(text.casefold())})
 
 
 def _stem(word: str) -> str:
