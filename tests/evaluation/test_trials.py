@@ -7,6 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 
@@ -338,3 +339,13 @@ def test_sixty_experiences_and_ten_thousand_rollouts_take_little_time() -> None:
     estimates = estimate_effects(observed, ids)
     assert time.process_time() - started < 4  # about 1.3 s; room for slow machines
     assert all(0 < e.standard_error < 0.02 for e in estimates.values())
+
+
+def test_further_groups_of_an_example_are_no_further_examples() -> None:
+    effects = {"e1": 0.3, "e2": 0.0}
+    seen = observe(effects, seed=1, groups=6, group_size=4)
+    again = [replace(o, group=f"{o.group}+1") for o in observe(effects, seed=2, groups=6, group_size=4)]
+    measured = estimate_effects([*seen, *again], list(effects))
+    assert {effect.n for effect in measured.values()} == {6}
+    apart = [replace(o, group=f"other {o.group}") for o in again]
+    assert {effect.n for effect in estimate_effects([*seen, *apart], list(effects)).values()} == {12}

@@ -17,6 +17,7 @@ from statistics import fmean
 from zlib import crc32
 
 from tgrpo_dspy.records import Measured
+from tgrpo_dspy.sampling.curriculum import example_of
 from tgrpo_dspy.settings import require
 
 Mask = frozenset[str]
@@ -33,7 +34,7 @@ class Observation:
     """One scored rollout of the experiment.
 
     Args:
-        group: key of its example.
+        group: key of its group; further groups of an example are groups of their own, of the same example.
         step: its step.
         left_out: ids of the experiences that were in the library but not in its prompt.
         reward: its reward.
@@ -182,12 +183,12 @@ def _groups(observations: Iterable[Observation], since: Mapping[str, int]) -> li
     for o in observations:
         together.setdefault((o.group, o.step), []).append(o)
     groups = []
-    for (example, step), members in together.items():
+    for (key, step), members in together.items():
         # An older text is an experience of its own: adjusted for, never reported.
         old = {i for i, last in since.items() if step <= last}
         left_out = tuple(frozenset(f"{i} before" if i in old else i for i in o.left_out) for o in members)
         if len(set(left_out)) > 1:
-            groups.append(_Group(example, left_out, _centred([o.reward for o in members])))
+            groups.append(_Group(example_of(key), left_out, _centred([o.reward for o in members])))
     return groups
 
 
