@@ -80,6 +80,11 @@ OUTCOMES: dict[str, tuple[list[Edit], dict[str, str], list[str]]] = {
         {"e1": "one", "e2": "two"},
         [],
     ),
+    "of several updates to one text the first": (
+        [update("e1", "new"), update("e2", "new"), update("e3", "NEW")],
+        {"e1": "new", "e2": "two", "e3": "three"},
+        ["e1 becomes just that", "e1 becomes just that"],
+    ),
     "two updates that swap": (
         [update("e1", "two"), update("e2", "one")],
         {"e1": "two", "e2": "one", "e3": "three"},

@@ -63,6 +63,15 @@ def test_a_contradiction_is_settled_by_one_call() -> None:
     assert len(experience.evidence) == 3
 
 
+def test_ids_that_a_model_makes_up_for_the_proposals_do_not_lose_the_lesson() -> None:
+    invented = {"operation": "MERGE", "ids": ["e7", "e8"], "lesson": NO_COMMAS}
+    nothing = {"operation": "DELETE", "ids": ["e9"]}
+    settled = f"[[ ## edits ## ]]\n{json.dumps([invented, nothing])}\n[[ ## completed ## ]]"
+    report = learn(Torn(COMMAS, NO_COMMAS, settled=settled))
+    assert [experience.text for experience in report.library] == [NO_COMMAS]
+    assert not report.steps[0].refused
+
+
 def test_a_curation_that_cannot_be_read_loses_no_edit() -> None:
     report = learn(Torn(COMMAS, NO_COMMAS, settled="I could not decide."))
     assert sorted(e.text for e in report.library) == [COMMAS, NO_COMMAS]

@@ -101,9 +101,10 @@ class ExperienceLibrary:
 
         Edits that say the same count as one, with their evidence joined. On one experience the first of MERGE, UPDATE,
         DELETE, KEEP wins and the others are refused; among equals the one proposed most often wins, then the first in
-        alphabetical order. An ADD of a lesson that is already there counts as a KEEP of it. A DELETE that loses to
-        another edit is counted as a contradiction. Texts are checked against ``limits`` and ``guards`` first, so a
-        MERGE whose text is refused loses none of its sources. An illustration that quotes training data is cut off.
+        alphabetical order. An ADD of a lesson that is already there counts as a KEEP of it. Of several UPDATEs to one
+        text the first is carried out, since the others would lose what they replace. A DELETE that loses to another
+        edit is counted as a contradiction. Texts are checked against ``limits`` and ``guards`` first, so a MERGE whose
+        text is refused loses none of its sources. An illustration that quotes training data is cut off.
         """
         return _Application(self, step, limits or LibraryLimits(), guards or Guards()).run(edits)
 
@@ -116,6 +117,7 @@ class _Application:
         self.current: dict[str, Experience] = {e.id: e for e in library}
         self.next_number = library.next_number
         self.claimed: dict[str, str] = {}
+        self.updated: dict[tuple[str, str | None], str] = {}
         self.applied: list[Edit] = []
         self.refused: list[Refusal] = []
 
@@ -150,7 +152,7 @@ class _Application:
         return tuple(joined)
 
     def _reason_against(self, edit: Edit) -> str | None:
-        return self._wrong_ids(edit) or self._wrong_text(edit) or self._conflict(edit)
+        return self._wrong_ids(edit) or self._wrong_text(edit) or self._conflict(edit) or self._repetition(edit)
 
     def _wrong_ids(self, edit: Edit) -> str | None:
         unknown = [i for i in edit.ids if i not in self.library]
@@ -180,6 +182,13 @@ class _Application:
             if old is not None:
                 self.current[taken] = replace(old, contradicted=old.contradicted + 1)
         return f"{taken} already has a {self.claimed[taken]} in this step"
+
+    def _repetition(self, edit: Edit) -> str | None:
+        """Several UPDATEs to one text would leave one lesson of many; a MERGE says so when that is meant."""
+        if edit.operation != "UPDATE":
+            return None
+        first = self.updated.setdefault((edit.text.casefold(), edit.target), edit.ids[0])
+        return f"{first} becomes just that in this step" if first != edit.ids[0] else None
 
     def _claim(self, edit: Edit) -> None:
         self.claimed.update(dict.fromkeys(edit.ids, edit.operation))

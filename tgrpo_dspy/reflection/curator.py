@@ -8,7 +8,7 @@ from functools import partial
 
 import dspy
 
-from tgrpo_dspy.library.edits import Edit
+from tgrpo_dspy.library.edits import Edit, Operation
 from tgrpo_dspy.library.experience import join_evidence
 from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.reflection.asking import Asker
@@ -61,5 +61,18 @@ class Curator:
             proposals=shorten(render_proposals(part.edits), half),
         )
         evidence = join_evidence(*(edit.evidence for edit in part.edits))
-        settled = to_edits(answer.edits, evidence) if answer is not None else ()
-        return settled or part.edits
+        answered = to_edits(answer.edits, evidence) if answer is not None else ()
+        return [edit for edit in (_on_known(edit, part) for edit in answered) if edit is not None] or part.edits
+
+
+def _on_known(edit: Edit, part: Cluster) -> Edit | None:
+    """The edit on the experiences that were shown. Small models make up ids for the proposals, and a lesson that all of
+    them came to would be refused for that; one without a lesson is none.
+    """
+    known = tuple(identifier for identifier in edit.ids if identifier in part.about)
+    if len(known) == len(edit.ids):
+        return edit
+    if not edit.text:
+        return None
+    operation: Operation = "MERGE" if len(known) > 1 else "UPDATE" if known else "ADD"
+    return replace(edit, operation=operation, ids=known)
