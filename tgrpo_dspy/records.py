@@ -353,7 +353,11 @@ class StepRecord:
     @property
     def proposed(self) -> tuple[Edit, ...]:
         """Every edit the reflection proposed, before curation."""
-        return tuple(edit for advantage in self.advantages for edit in advantage.edits or ())
+        return tuple(
+            edit
+            for advantage in self.advantages
+            for edit in (*(advantage.edits or ()), *(refusal.edit for refusal in advantage.refused))
+        )
 
     @property
     def lost(self) -> int:
