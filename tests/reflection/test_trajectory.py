@@ -254,6 +254,23 @@ def test_a_program_of_one_predictor_is_shown_by_its_outputs() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("right", "heading"),
+    [
+        (["yes", "no", "no", "yes"], "landlocked (right is always one of: no, yes):"),
+        (["yes", "no", "maybe", "yes"], "landlocked:"),
+        (["yes", "yes", "yes", "yes"], "landlocked:"),
+        (["yes", "no", "no"], "landlocked:"),
+        (["yes" * 20, "no", "no", "yes" * 20], "landlocked:"),
+    ],
+)
+def test_a_label_that_sorts_examples_into_classes_is_told_with_all_of_them(right: list[str], heading: str) -> None:
+    wrong = rollout(0, 0.0, outputs={"landlocked": "it is"})
+    groups = [group(wrong, labels={"landlocked": value}) for value in right]
+    assert f"\n{heading}\n" in render_groups(groups, max_tokens=2000, with_labels=True)
+    assert "landlocked (" not in render_groups(groups, max_tokens=2000, with_labels=False)
+
+
 def test_several_turns_are_shown_line_by_line_without_what_is_said_already() -> None:
     passages = "a passage that is the same for both attempts"
     attempt = rollout(

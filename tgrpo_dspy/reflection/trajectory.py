@@ -25,6 +25,8 @@ _MODERATE_CHARS = 300
 _FEWEST_CHARS = 40
 _FEWEST_TURNS = 2
 _MOST_CORRECTIONS = 5
+_FEWEST_TO_SORT = 4
+_CLASS_CHARS = 40
 _ONE_LINE_CHARS = 300
 _WORTH_A_REFERENCE_CHARS = 40
 _BYTES_PER_TOKEN = 4
@@ -48,6 +50,7 @@ class _View:
     turns: int
     with_labels: bool
     corrections: _Corrections = field(default_factory=dict)
+    classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     summaries: Summaries = field(default_factory=dict)
 
 
@@ -66,7 +69,8 @@ def render_groups(
         summaries: by key of the group and number of the rollout, texts that stand in for the turns of an attempt.
     """
     corrections = _corrections(groups) if with_labels else {}
-    views = [_View(chars, turns, with_labels, corrections, summaries or {}) for chars, turns in _sizes(groups)]
+    classes = _classes(groups) if with_labels else {}
+    views = [_View(chars, turns, with_labels, corrections, classes, summaries or {}) for chars, turns in _sizes(groups)]
     for view in views:
         text = _plain(_render(groups, view))
         if estimate_tokens(text) <= max_tokens:
@@ -237,12 +241,25 @@ def _corrections(groups: Sequence[Group]) -> dict[str, list[tuple[str, str]]]:
     return {name: list(pairs) for name, pairs in found.items() if pairs}
 
 
+def _classes(groups: Sequence[Group]) -> dict[str, list[str]]:
+    """By output field, the right values of a label that sorts the examples into few classes."""
+    found = {}
+    for name in {name: None for group in groups for name in group.labels}:
+        values = [group.labels[name].strip() for group in groups if name in group.labels]
+        classes = sorted(set(values))
+        sorts = len(values) >= _FEWEST_TO_SORT and 2 <= len(classes) <= len(values) // 2
+        if sorts and max(map(len, classes)) <= _CLASS_CHARS:
+            found[name] = classes
+    return found
+
+
 def _render_corrections(view: _View) -> list[str]:
     if not view.corrections:
         return []
     lines = ["### What was written, and what is right"]
     for name, pairs in view.corrections.items():
-        lines.append(f"{name}:")
+        classes = view.classes.get(name)
+        lines.append(f"{name} (right is always one of: {', '.join(classes)}):" if classes else f"{name}:")
         lines += [
             f"  wrong: {shorten(written, view.chars)}  ->  right: {shorten(right, view.chars)}"
             for written, right in pairs[:_MOST_CORRECTIONS]
