@@ -2,11 +2,12 @@
 # make test   install what is needed and run the tests
 # make check  lint, format, types
 # make bench  the larger measurement behind the README's table (about two hours on two cores)
+# make bench-quick  every optimizer at an equal budget on a simulated model (about five minutes on two cores)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench bench-quick clean
 
 # INSTALL=floor takes the lowest versions that pyproject.toml allows, instead of the newest.
 INSTALL ?= newest
@@ -26,7 +27,7 @@ demo: $(BIN)/.installed
 	$(BIN)/python -m programs.country_records compare --train 8 --val 6 --test 10 --ood 8
 
 test: $(BIN)/.installed
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest --numprocesses auto $(PYTEST)
 
 check: $(BIN)/.installed
 	$(BIN)/ruff check .
@@ -38,7 +39,15 @@ format: $(BIN)/.installed
 	$(BIN)/ruff format .
 
 bench: $(BIN)/.installed
-	$(BIN)/python -m benchmarks.learning --task country_records
+	$(BIN)/python -m benchmarks.compare --task country_records
+
+# Two processes, a pair of tasks each.
+QUICK = --lm simulated/0 --budget 200 --seeds 0 1 2 3 4 --test 30 --ood 15
+bench-quick: $(BIN)/.installed
+	@dir=$$(mktemp -d) && command="$(BIN)/python -m benchmarks.compare $(QUICK) --out $$dir/results" && \
+	{ $$command --runs-dir $$dir/runs --task sim_formats sim_noisy & } && first=$$! && \
+	$$command --runs-dir $$dir/runs --task sim_classes sim_traps && wait $$first && \
+	$$command --summary && echo "Simulated; every cell is a file in $$dir/results."
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache

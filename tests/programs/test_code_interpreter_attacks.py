@@ -19,6 +19,8 @@ import pytest
 from programs.code_interpreter import InterpreterUnavailableError, Limits, open_interpreter, python_tool
 from programs.code_interpreter.system_calls import system_call_filter
 
+pytestmark = pytest.mark.isolation
+
 LIMITS = Limits(seconds=30, memory_mb=128, disk_mb=4, processes=4, output_chars=2000)
 SHORT = 0.5
 """Seconds for programs that do not end."""
