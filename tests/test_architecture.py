@@ -23,6 +23,8 @@ ROOMS = (
     "estimation",
     "views",
     "optimizer",
+    "cli",
+    "__main__",
     "testing",
 )
 

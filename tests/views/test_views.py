@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import dspy
 from rich.console import Console
 
 from tests.scripted import RULE, Shouting, exact, examples
 from tgrpo_dspy import TrainingFreeGRPO
-from tgrpo_dspy.records import CompileReport
+from tgrpo_dspy.records import CompileReport, Rollout
 from tgrpo_dspy.runs.events import Event, GroupFinished, RolloutFinished, RunFinished, RunStarted, StepFinished
 from tgrpo_dspy.views.progress import ProgressBar
 from tgrpo_dspy.views.report import report_to_json, report_to_markdown
+from tgrpo_dspy.views.run_files import RunFiles
 
 
 def run(*listeners: object) -> CompileReport:
@@ -80,3 +82,12 @@ def test_the_report_tells_all_as_json_and_the_essentials_as_markdown() -> None:
     assert "Returned: step 1." in text
     assert "3 of 3 groups informative" in text
     assert f"| rollout | {report.usage['rollout'].calls} |" in text
+
+
+def test_an_answer_with_broken_unicode_is_an_event_like_any_other(tmp_path: Path) -> None:
+    files = RunFiles(tmp_path)
+    rollout = Rollout(number=0, outputs={"answer": "half \ud83d of it"})
+    files(RolloutFinished(rollout=rollout, evaluation=False, example="k"))
+    files.close()
+    (line,) = (tmp_path / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["rollout"]["outputs"] == {"answer": "half \ud83d of it"}

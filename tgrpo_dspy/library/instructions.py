@@ -49,11 +49,10 @@ def inject(
     """
     injected = clone(program)
     predictors = injected.named_predictors()
-    _check_targets(library, [name for name, _ in predictors])
+    check_targets(library, [name for name, _ in predictors])
     for name, predictor in predictors:
-        block = render_block((others or {}).get(name, library).for_predictor(name))
-        base = without_block(predictor.signature.instructions)
-        _set_instructions(predictor, f"{base}\n\n{block}" if block else base)
+        carried = (others or {}).get(name, library).for_predictor(name)
+        _set_instructions(predictor, with_block(predictor.signature.instructions, carried))
     return injected
 
 
@@ -71,29 +70,53 @@ def read_library(program: dspy.Module) -> ExperienceLibrary:
     Raises:
         LibraryError: when one id stands for two different texts.
     """
+    return library_in({name: predictor.signature.instructions for name, predictor in program.named_predictors()})
+
+
+def library_in(instructions: Mapping[str, str]) -> ExperienceLibrary:
+    """The library in instructions by predictor; see ``read_library``.
+
+    Example:
+        >>> block = render_block([Experience(id="e1", text="Be brief.")])
+        >>> [(e.text, e.target) for e in library_in({"draft": block, "polish": "Polish it."})]
+        [('Be brief.', 'draft')]
+
+    Raises:
+        LibraryError: when one id stands for two different texts.
+    """
     found: dict[str, tuple[str, list[str]]] = {}
-    predictors = program.named_predictors()
-    for name, predictor in predictors:
-        for identifier, text in _read_block(predictor.signature.instructions):
+    for name, carried in instructions.items():
+        for identifier, text in _read_block(carried):
             known, names = found.setdefault(identifier, (text, []))
             if known != text:
                 raise LibraryError(f"experience {identifier} stands for two texts: {known!r} and {text!r}")
             names.append(name)
     return ExperienceLibrary(
         tuple(
-            Experience(id=i, text=text, target=names[0] if len(names) == 1 < len(predictors) else None)
+            Experience(id=i, text=text, target=names[0] if len(names) == 1 < len(instructions) else None)
             for i, (text, names) in sorted(found.items(), key=lambda item: int(item[0][1:]))
         )
     )
 
 
-def _check_targets(library: ExperienceLibrary, names: Sequence[str]) -> None:
+def check_targets(library: ExperienceLibrary, names: Sequence[str]) -> None:
+    """Refuse a library with an experience for a predictor that is not among ``names``.
+
+    Raises:
+        LibraryError: naming the experience and the predictors there are.
+    """
     for experience in library:
         if experience.target is not None and experience.target not in names:
             raise LibraryError(
                 f"experience {experience.id} is for predictor {experience.target!r}, "
                 f"but the program has {', '.join(names) or 'no predictor'}"
             )
+
+
+def with_block(instructions: str, experiences: Iterable[Experience]) -> str:
+    """The instructions with these experiences at their end, in place of those they carried."""
+    base, block = without_block(instructions), render_block(experiences)
+    return f"{base}\n\n{block}" if block else base
 
 
 def without_block(instructions: str) -> str:

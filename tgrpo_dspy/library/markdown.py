@@ -24,6 +24,28 @@ class _Line:
     number: int
 
 
+def from_markdown(text: str) -> ExperienceLibrary:
+    """A library of its own from Markdown. Lines without an id get the next numbers; provenance is not in Markdown.
+
+    Raises:
+        LibraryError: for a line that is no list item, heading or continuation, or an id that stands twice.
+
+    Example:
+        >>> [(e.id, e.text, e.target) for e in from_markdown("- [e2] Be brief.\\n\\n## answer\\n\\n- Cite it.")]
+        [('e2', 'Be brief.', None), ('e3', 'Cite it.', 'answer')]
+    """
+    lines = _parse(text)
+    known = [Experience(id=line.id, text=clean_text(line.text), target=line.target) for line in lines if line.id]
+    number = ExperienceLibrary(tuple(known)).next_number
+    experiences = []
+    for line in lines:
+        identifier = line.id
+        if identifier is None:
+            identifier, number = f"e{number}", number + 1
+        experiences.append(Experience(id=identifier, text=clean_text(line.text), target=line.target))
+    return ExperienceLibrary(tuple(experiences))
+
+
 def edits_in_markdown(text: str, library: ExperienceLibrary) -> tuple[Edit, ...]:
     """What a person changed: a changed line is an UPDATE, a missing one a DELETE, a line without an id an ADD.
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from tgrpo_dspy.library.edits import Edit
@@ -17,6 +21,29 @@ _SHOWN_CHARS = 100
 def report_to_json(report: CompileReport) -> str:
     """Everything the report holds, as JSON."""
     return to_json(asdict(report), indent=1, inf_nan_mode="null").decode()
+
+
+def report_from_json(text: str) -> CompileReport:
+    """The report in what ``report_to_json`` wrote.
+
+    Raises:
+        ValueError: when it is no such JSON, or one of another version.
+    """
+    try:
+        data = json.loads(text, object_hook=_with_infinity)
+    except ValueError as error:
+        raise ValueError(f"not whole JSON ({error}); was it cut off?") from error
+    try:
+        return TypeAdapter(CompileReport).validate_python(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise ValueError(f"JSON, but not a report of this version of tgrpo_dspy: {where}: {first['msg']}") from error
+
+
+def _with_infinity(part: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no number for a standard error that is infinite."""
+    return part | {"standard_error": math.inf} if part.get("standard_error", 0) is None else part
 
 
 def report_to_markdown(report: CompileReport) -> str:

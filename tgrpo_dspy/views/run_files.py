@@ -16,7 +16,7 @@ from tgrpo_dspy.views.report import report_to_json, report_to_markdown
 
 
 class RunFiles:
-    """A listener that writes ``events.jsonl``, ``libraries/step-001.json`` …, ``report.json`` and ``report.md``.
+    """A listener that writes ``events.jsonl``, ``libraries/step-001.json`` … and the report as JSON, Markdown and HTML.
 
     The events are those of the last call of ``compile``: one that resumes writes the file anew, the events of the steps
     that were finished before among them in brief. They are flushed one by one; a line may be torn when the process is
@@ -28,7 +28,9 @@ class RunFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._events: TextIO = (folder / "events.jsonl").open("w", encoding="utf-8", newline="\n")
+        self._events: TextIO = (folder / "events.jsonl").open(
+            "w", encoding="utf-8", errors="backslashreplace", newline="\n"
+        )
         (folder / "libraries").mkdir(exist_ok=True)
 
     def __call__(self, event: Event) -> None:
@@ -39,8 +41,11 @@ class RunFiles:
         if isinstance(event, StepFinished):
             save_library(event.record.after, self._folder / "libraries" / f"step-{event.record.step:03d}.json")
         elif isinstance(event, RunFinished):
+            from tgrpo_dspy.views.html import html_of_run  # needed once a run, not in every process
+
             write_atomically(self._folder / "report.json", report_to_json(event.report))
             write_atomically(self._folder / "report.md", report_to_markdown(event.report))
+            write_atomically(self._folder / "report.html", html_of_run(self._folder))
 
     def close(self) -> None:
         """Close the file of events."""
@@ -56,7 +61,7 @@ def _data(event: Event) -> dict[str, Any]:
 
 def _brief(value: object) -> Any:
     if isinstance(value, Group):
-        return {"example": value.key, "rewards": value.rewards}
+        return {"example": value.key, "inputs": value.inputs, "labels": value.labels, "rewards": value.rewards}
     if isinstance(value, StepRecord):
         return _step(value)
     if isinstance(value, Evaluation):
