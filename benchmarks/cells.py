@@ -13,8 +13,9 @@ from typing import Any
 import dspy
 
 from benchmarks.charging import charging
+from benchmarks.quiet import quiet
 from benchmarks.scoring import prompt_tokens, score
-from benchmarks.variants import Bench, Learned, Variant
+from benchmarks.variants import Bench, FailedError, Learned, Variant
 from programs.task import Sizes, Task
 from tgrpo_dspy import CompileReport, StepRecord, __version__, read_library
 from tgrpo_dspy.library.files import write_atomically
@@ -43,6 +44,7 @@ class Cell:
         seed: of the splits and of the rollouts.
         sizes: how many examples, and how much is learned from them.
         models: what it runs on.
+        budget: LM calls that may be spent while learning; None: no bound.
     """
 
     task: Task
@@ -50,11 +52,13 @@ class Cell:
     seed: int
     sizes: Sizes
     models: Models
+    budget: int | None = None
 
     @property
     def name(self) -> str:
         """What its files are called."""
-        return f"{self.task.name}-{self.variant}-{self.seed}"
+        budget = "" if self.budget is None else f"-budget{self.budget}"
+        return f"{self.task.name}-{self.variant}-{self.seed}{budget}"
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -66,6 +70,7 @@ class Cell:
             "lm": self.models.lm,
             "reflection_lm": self.models.reflection_lm,
             "sizes": asdict(self.sizes),
+            **({} if self.budget is None else {"budget": self.budget}),
         }
 
     def file(self, folder: Path) -> Path:
@@ -96,29 +101,44 @@ def is_measured(cell: Cell, folder: Path) -> bool:
 def measure(cell: Cell, variant: Variant, *, out: Path, runs: Path, threads: int) -> dict[str, Any]:
     """Measure a cell, going on where an earlier try ended, and write its result.
 
+    An optimizer that ends without a program is a result too: it says ``failed`` and why, and has no scores.
+
     Raises:
         UnfinishedError, LMUnavailableError: when the LM failed; nothing is written then.
         MissingFeatureError, MissingDataError: when the cell cannot be measured here.
+        ValueError: for a budget on an LM without cache, where it could not be counted.
     """
     bench = _bench(cell, runs, threads)
-    with dspy.context(lm=bench.lm), charging() as cache:
+    with dspy.context(lm=bench.lm, disable_history=True), charging(cell.budget) as cache, quiet():
         resumed, started = bench.run_dir.exists(), time.monotonic()
-        learned = variant.learn(bench)
-        seconds = round(time.monotonic() - started, 1)
-        result = {
-            **_described(cell, variant),
-            "this_try": {"seconds": seconds, "from_cache": cache.charged, "resumed": resumed},
-            **_learned(learned),
-            **_scored(learned.program, bench),
+        learned, failed = _learn(variant, bench)
+        this_try = {
+            "seconds": round(time.monotonic() - started, 1),
+            "from_cache": cache.charged,
+            "resumed": resumed,
+            "spent": cache.spent,
+            "refused": cache.refused,
         }
+        cache.budget = None
+        outcome = {**_learned(learned), **_scored(learned.program, bench)} if learned else {"failed": failed}
+    result = {**_described(cell, variant), "this_try": this_try, **outcome}
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(cell.file(out), json.dumps(result, indent=1, ensure_ascii=False, default=str) + "\n")
     return result
 
 
+def _learn(variant: Variant, bench: Bench) -> tuple[Learned | None, str]:
+    try:
+        return variant.learn(bench), ""
+    except FailedError as error:
+        return None, str(error)
+
+
 def _bench(cell: Cell, runs: Path, threads: int) -> Bench:
     data = cell.task.splits(cell.seed, cell.sizes)  # first: without data no model is needed
     lm, reflection_lm = cell.models.open()
+    if cell.budget is not None and not all(each.cache for each in (lm, reflection_lm) if each is not None):
+        raise ValueError("a budget is counted where DSPy caches answers; open the LM with cache=True")
     return Bench(
         task=cell.task,
         data=data,
@@ -128,6 +148,7 @@ def _bench(cell: Cell, runs: Path, threads: int) -> Bench:
         reflection_lm=reflection_lm,
         threads=threads,
         run_dir=cell.run_dir(runs),
+        budget=cell.budget,
     )
 
 

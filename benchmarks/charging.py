@@ -3,6 +3,9 @@
 Cells share most of their first calls, and on a slow model it matters not to make them twice. What a cell costs must not
 depend on which cell ran before it, though. So the first time a cell is given an answer from the cache, its calls and
 tokens are counted like those of an answer of the model; the second time it is the cell's own, and free.
+
+A budget is counted and enforced at the same place, for every optimizer alike: a question that the cell has not asked
+before costs as many calls as answers it asks for, whether the model or the cache gives them.
 """
 
 from __future__ import annotations
@@ -13,6 +16,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import dspy
+from dspy.utils.exceptions import LMBillingError
+
+
+class BudgetSpentError(LMBillingError):
+    """The budget of the learning is spent: an LM without credit, so that nobody tries again."""
 
 
 class ChargingCache:
@@ -20,21 +28,32 @@ class ChargingCache:
 
     Args:
         cache: keeps the answers.
+        budget: most calls that may be spent; None: no bound.
+
+    Attributes:
+        charged: answers that came from the cache and were charged all the same.
+        spent: calls that the cell has paid for, those of ``charged`` included.
+        refused: calls that failed because the budget was spent.
     """
 
-    def __init__(self, cache: Any) -> None:
+    def __init__(self, cache: Any, budget: int | None = None) -> None:
         self._cache = cache
         self._lock = threading.Lock()
         self._own: set[str] = set()
-        self.charged = 0
+        self.budget = budget
+        self.charged = self.spent = self.refused = 0
 
     def get(self, request: dict[str, Any], ignored: list[str] | None = None) -> Any:
         """The answer, charged to the LM usage of this context unless the cell has paid for it.
 
         An answer that does not tell its tokens cannot be charged, so it is asked for again.
+
+        Raises:
+            BudgetSpentError: when the cell has not asked before, and has no call left.
         """
+        is_new = self._pay(request, ignored)
         answer = self._cache.get(request, ignored)
-        if answer is None or not self._is_new(request, ignored):
+        if answer is None or not is_new:
             return answer
         usage = answer.get("usage") if isinstance(answer, dict) else None
         if usage is None:
@@ -45,20 +64,22 @@ class ChargingCache:
             dspy.settings.usage_tracker.add_usage(_model(request), usage)
         return answer
 
-    def put(self, request: dict[str, Any], value: Any, ignored: list[str] | None = None, *more: Any) -> None:
-        """Keep an answer that the cell has paid for."""
-        self._is_new(request, ignored)
-        self._cache.put(request, value, ignored, *more)
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)
 
-    def _is_new(self, request: dict[str, Any], ignored: list[str] | None) -> bool:
+    def _pay(self, request: dict[str, Any], ignored: list[str] | None) -> bool:
+        """Whether the question is new to the cell; then it is paid for, if it is one to an LM."""
         key = self._cache.cache_key(request, ignored)
+        calls = int(request.get("n") or 1) if "messages" in request or "request" in request else 0
         with self._lock:
-            new = key not in self._own
+            if key in self._own:
+                return False
+            if self.budget is not None and self.spent + calls > self.budget:
+                self.refused += 1
+                raise BudgetSpentError(f"the budget of {self.budget} LM calls is spent")
             self._own.add(key)
-        return new
+            self.spent += calls
+        return True
 
 
 def _model(request: dict[str, Any]) -> str:
@@ -66,11 +87,17 @@ def _model(request: dict[str, Any]) -> str:
 
 
 @contextmanager
-def charging() -> Iterator[ChargingCache]:
-    """Charge for every answer inside the block once, whoever asked for it before."""
+def charging(budget: int | None = None) -> Iterator[ChargingCache]:
+    """Charge for every answer inside the block once, whoever asked for it before, up to a budget in LM calls."""
     before = dspy.cache
-    dspy.cache = ChargingCache(before)
+    dspy.cache = ChargingCache(before, budget)
     try:
         yield dspy.cache
     finally:
         dspy.cache = before
+
+
+def refused() -> int:
+    """Calls that failed because the budget of the cell that is running was spent."""
+    cache = dspy.cache
+    return cache.refused if isinstance(cache, ChargingCache) else 0

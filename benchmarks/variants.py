@@ -10,10 +10,13 @@ from typing import Any, Protocol
 import dspy
 from dspy.teleprompt import Teleprompter
 
+from benchmarks.charging import refused
 from programs.task import Sizes, Splits, Task
 from tgrpo_dspy import (
+    Budget,
     CompileReport,
     LibraryLimits,
+    LMUnavailableError,
     Reflection,
     Sampling,
     TrainingFreeGRPO,
@@ -33,7 +36,11 @@ class UnfinishedError(RuntimeError):
 
 
 class MissingFeatureError(RuntimeError):
-    """This version of the package does not have what a variant needs."""
+    """What a variant needs is not there: a package, a feature of a package, a budget that is large enough."""
+
+
+class FailedError(RuntimeError):
+    """An optimizer ended without a program, and not because of the LM: the result of its cell, not the lack of one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +56,7 @@ class Bench:
         reflection_lm: the model that reflects; None: the same.
         threads: calls at once.
         run_dir: where an optimizer that can be resumed keeps its work.
+        budget: LM calls that may be spent while learning; None: no bound.
     """
 
     task: Task
@@ -59,6 +67,7 @@ class Bench:
     reflection_lm: dspy.BaseLM | None
     threads: int
     run_dir: Path
+    budget: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +93,8 @@ class Variant(Protocol):
 
         Raises:
             UnfinishedError: when the LM failed on the way.
-            MissingFeatureError: when the package is too old.
+            MissingFeatureError: when something it needs is not there.
+            FailedError: when it ended without a program.
         """
         ...
 
@@ -129,16 +139,22 @@ class Ours:
 
     def learn(self, bench: Bench) -> Learned:
         optimizer = self.optimizer(bench)
-        program = optimizer.compile(
-            bench.task.student(),
-            trainset=bench.data.train,
-            valset=bench.data.val if self.validates else None,
-            run_dir=bench.run_dir,
-            verbose=False,
-        )
+        try:
+            program = optimizer.compile(
+                bench.task.student(),
+                trainset=bench.data.train,
+                valset=bench.data.val if self.validates else None,
+                run_dir=bench.run_dir,
+                budget=Budget(max_lm_calls=spare_calls(bench.budget, bench)),
+                verbose=False,
+            )
+        except LMUnavailableError as error:
+            if refused():
+                raise FailedError(str(error)) from error
+            raise
         report = optimizer.report
         assert report is not None
-        if report.stopped_by is not None:
+        if report.stopped_by is not None and not (report.stopped_by.startswith("budget") or refused()):
             raise UnfinishedError(f"the run stopped early ({report.stopped_by}); it goes on from {bench.run_dir}")
         return Learned(program=program, settings=_plain(optimizer.get_params()), usage=report.usage, report=report)
 
@@ -153,7 +169,7 @@ class Direct:
     def learn(self, bench: Bench) -> Learned:
         student = bench.task.student()
         lm = bench.reflection_lm or bench.lm
-        library, usage = _counted("reflection", lambda: generate_library(student, lm=lm, **self.settings))
+        library, usage = counted("reflection", lambda: generate_library(student, lm=lm, **self.settings))
         return Learned(program=inject(student, library), settings=self.settings, usage=usage)
 
 
@@ -179,21 +195,42 @@ class Demonstrations:
 
     def learn(self, bench: Bench) -> Learned:
         optimizer = self.optimizer(bench)
-        program, usage = _counted("rollout", lambda: optimizer.compile(bench.task.student(), trainset=bench.data.train))
+        program, usage = counted("rollout", lambda: optimizer.compile(bench.task.student(), trainset=bench.data.train))
         return Learned(program=program, settings=self.settings, usage=usage)
 
 
-def _counted(role: Role, make: Callable[[], Any]) -> tuple[Any, Mapping[Role, Usage]]:
+def spare_calls(budget: int | None, bench: Bench) -> int | None:
+    """A bound for ours that keeps it within a budget: it is looked at before a run starts, so others are in flight."""
+    if budget is None:
+        return None
+    return max(1, budget - (bench.threads - 1) * len(bench.task.student().predictors()))
+
+
+def counted(role: Role, make: Callable[[], Any]) -> tuple[Any, Mapping[Role, Usage]]:
     """What ``make`` makes, with its LM calls counted by the meter that counts ours.
 
-    DSPy's optimizers learn from less when calls fail, and say nothing; that would be no fair comparison.
+    DSPy's optimizers learn from less when calls fail, and say nothing; that would be no fair comparison. Calls that
+    fail because the budget is spent are part of it.
+
+    Raises:
+        UnfinishedError: when a call failed for another reason.
+        FailedError: when ``make`` failed by itself.
     """
-    ledger = UsageLedger()
+    ledger, refused_before = UsageLedger(), refused()
+    failure: Exception | None = None
+    made = None
     with ledger.count(role):
-        made = make()
-    failed = sum(usage.failed for usage in ledger.total().values())
-    if failed:
-        raise UnfinishedError(f"{failed} LM calls failed while it learned")
+        try:
+            made = make()
+        except MissingFeatureError:
+            raise
+        except Exception as error:
+            failure = error
+    failed = sum(usage.failed for usage in ledger.total().values()) - (refused() - refused_before)
+    if failed > 0:
+        raise UnfinishedError(f"{failed} LM calls failed while it learned") from failure
+    if failure is not None:
+        raise FailedError(f"{type(failure).__name__}: {failure}") from failure
     return made, ledger.total()
 
 

@@ -12,7 +12,8 @@ from dspy.utils.exceptions import LMAuthError
 
 from benchmarks.cells import Cell, Models, is_measured, measure
 from benchmarks.charging import charging
-from benchmarks.learning import VARIANTS, main, measure_missing
+from benchmarks.compare import main, measure_missing
+from benchmarks.learning import VARIANTS
 from benchmarks.learning_table import read, table
 from benchmarks.variants import Bench, Demonstrations, MissingFeatureError, Ours, UnfinishedError
 from programs.task import Sizes, Splits, Task, exact_match
@@ -204,14 +205,26 @@ def test_the_table_is_made_from_the_files(tmp_path: Path) -> None:
     rows = {row[0]: dict(zip(lines[4].strip("| ").split(" | "), row, strict=True)) for row in map(split, lines[6:9])}
     full = rows["full"]
     assert full["seeds"] == "0 1" and full["held-out"] == "1.000 ± 0.000 (1.000, 1.000)"
-    assert full["held-out - paper"] == "+0.000 ± 0.000"
-    assert full["held-out - student"].startswith("+0.") and rows["student"]["held-out - student"] == "-"
+    assert full["held-out - paper"] == "+0.000 ± 0.000 (0/3/0)"
+    assert full["held-out - student"].startswith("+0.") and full["held-out - student"].endswith("/0)")
+    assert full["seconds"].isdigit() and rows["student"]["held-out - student"] == "-"
     assert rows["paper"]["seeds"] == "0" and int(rows["full"]["LM calls"]) > 12
     assert lines[-1] == "Missing: student 2, paper 1, paper 2, full 2."
 
 
 def split(line: str) -> list[str]:
     return line.strip("| ").split(" | ")
+
+
+def test_results_measured_before_there_were_budgets_can_be_read(tmp_path: Path) -> None:
+    run(cell("student", Model()), folder=tmp_path)
+    file = tmp_path / "results" / "toy-student-0.json"
+    found = result(tmp_path, "toy-student-0")
+    for name in ("spent", "refused"):
+        del found["this_try"][name]
+    file.write_text(json.dumps(found), encoding="utf-8")
+    assert "budget" not in found and is_measured(cell("student", Model()), tmp_path / "results")
+    assert "| student | 0 |" in table(read(tmp_path / "results"), ["student"], [0])
 
 
 def test_results_of_two_models_make_no_table(tmp_path: Path) -> None:
