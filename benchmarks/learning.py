@@ -1,11 +1,10 @@
 """The variants of the loop beside few-shot optimizers, without a budget: what each part of the loop is worth.
 
-They are measured by ``python -m benchmarks.compare``; ``python -m benchmarks.learning`` is the same command.
+They are measured by ``python -m benchmarks.compare`` when no budget is set.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,8 +39,3 @@ VARIANTS: Mapping[str, Variant] = {
         "own right answers and labelled examples", dspy.BootstrapFewShot, {"metric_threshold": 1.0}, scored=True
     ),
 }
-
-if __name__ == "__main__":
-    from benchmarks.compare import main
-
-    sys.exit(main())
