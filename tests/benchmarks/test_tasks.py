@@ -59,7 +59,7 @@ def test_what_the_convention_does_not_cover_is_left_out(name: str) -> None:
     assert next(kind for kind in KINDS if kind.name == name).value(UNREADABLE[name]) is None
 
 
-@pytest.mark.parametrize("task", TASKS.values(), ids=str)
+@pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
 def test_splits(task: Task) -> None:
     splits = drawn(task)
     sizes = [task.sizes.train, task.sizes.val, task.sizes.test, task.sizes.ood]
@@ -71,7 +71,7 @@ def test_splits(task: Task) -> None:
     assert drawn(task) == splits
 
 
-@pytest.mark.parametrize("task", TASKS.values(), ids=str)
+@pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
 def test_a_label_is_right_and_the_student_takes_the_inputs(task: Task) -> None:
     for example in drawn(task).train:
         right = task.metric(example, dspy.Prediction(**example.labels()))
