@@ -124,7 +124,7 @@ def _showing_last_value(code: str) -> str:
             elif fresh and token.type not in (tokenize.NL, tokenize.COMMENT, tokenize.ENDMARKER):
                 fresh = False
                 start = start if level else token.start[0]
-    except (tokenize.TokenError, SyntaxError):
+    except (tokenize.TokenError, SyntaxError, UnicodeEncodeError):
         return code
     if not start:
         return code
