@@ -6,23 +6,17 @@ They are measured by ``python -m benchmarks.compare`` when no budget is set.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import dspy
 
-from benchmarks.variants import Demonstrations, Direct, Ours, Student, Variant
+from benchmarks.variants import PAPER, Demonstrations, Direct, Ours, Student, Variant
 
-_PAPER: Mapping[str, Any] = {
-    "sampling": {"solved_score": None},
-    "reflection": {"learn_from_failures": False, "alike_together": False, "groups_per_call": 1},
-    "validation": {"acceptance": "last"},
-}
-_POOLED = {**_PAPER, "reflection": {**_PAPER["reflection"], "groups_per_call": 8}}
+_POOLED = {**PAPER, "reflection": {**PAPER["reflection"], "groups_per_call": 8}}
 
 # What acceptance="last" returns depends on no validation set, so the paper's loop is given none and pays for none.
 VARIANTS: Mapping[str, Variant] = {
     "student": Student("the program as it is"),
-    "paper": Ours("the paper's loop", _PAPER, validates=False),
+    "paper": Ours("the paper's loop", PAPER, validates=False),
     "paper_pooled": Ours("the paper's loop, eight groups in a reflection call", _POOLED, validates=False),
     "full": Ours("all defaults"),
     "full_trial": Ours("with experiences on trial", {"sampling": {"trial": "randomized"}}),

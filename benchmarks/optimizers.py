@@ -20,6 +20,7 @@ from typing import Any
 import dspy
 
 from benchmarks.variants import (
+    PAPER,
     Bench,
     Learned,
     MissingFeatureError,
@@ -113,13 +114,6 @@ def training_free_grpo(means: Means, group_size: int, batch_size: int) -> dict[s
         "batch_size": max(1, min(batch_size, room // (2 * group_size))),
         "epochs": min(10, 1 + math.ceil(means.runs / (means.train * group_size))),
     }
-
-
-_PAPER: Settings = {
-    "sampling": {"solved_score": None},
-    "reflection": {"learn_from_failures": False, "alike_together": False, "groups_per_call": 1},
-    "validation": {"acceptance": "last"},
-}
 
 
 # --- Demonstrations ---------------------------------------------------------------------------------------------------
@@ -327,7 +321,7 @@ def _run_better_together(bench: Bench, student: dspy.Module, settings: Settings)
 
 OPTIMIZERS: Mapping[str, Variant] = {
     "student": Student("the program as it is"),
-    "tgrpo_paper": Paced(Ours("TrainingFreeGRPO, the paper's loop", _PAPER, validates=False)),
+    "tgrpo_paper": Paced(Ours("TrainingFreeGRPO, the paper's loop", PAPER, validates=False)),
     "tgrpo": Paced(Ours("TrainingFreeGRPO, all defaults")),
     "tgrpo_exemplars": Paced(Ours("TrainingFreeGRPO with up to four exemplars", {"limits": {"exemplars": 4}})),
     "LabeledFewShot": Optimizer("labelled examples", labeled_few_shot, _run_labeled),

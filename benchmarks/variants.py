@@ -28,6 +28,13 @@ from tgrpo_dspy import (
 from tgrpo_dspy.records import Role
 from tgrpo_dspy.runs.usage import UsageLedger
 
+PAPER: Mapping[str, Any] = {
+    "sampling": {"solved_score": None},
+    "reflection": {"learn_from_failures": False, "alike_together": False, "groups_per_call": 1},
+    "validation": {"acceptance": "last"},
+}
+"""What makes the loop the paper's."""
+
 _SETTINGS = {"sampling": Sampling, "reflection": Reflection, "limits": LibraryLimits, "validation": Validation}
 
 

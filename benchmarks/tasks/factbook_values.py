@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,12 +10,11 @@ from typing import Any
 
 import dspy
 
-from programs.country_records.data import OOD_REGION, raw_countries, raw_text
+from programs.country_records.data import MONTHS, OOD_REGION, raw_countries, raw_text
 from programs.task import HELD_OUT, Sizes, Splits, Task, exact_match, halves, take
 
 _MAX_CHARACTERS = 120  # longer texts are left out, so that prompts stay short
-_MONTHS = tuple(calendar.month_name)
-_MONTH = f"({'|'.join(_MONTHS[1:])})"
+_MONTH = f"({'|'.join(MONTHS)})"
 _NUMBER = r"(\d{1,3}(?:,\d{3})*)"
 _YEAR = r" \(\d{4}(?: est\.)?\)"
 
@@ -62,13 +60,13 @@ KINDS = (
         "independence",
         ("Government", "Independence"),
         rf"(\d{{1,2}}) {_MONTH} (\d{{4}})\b.*",
-        lambda m: f"{m[3]}-{_MONTHS.index(m[2]):02d}-{int(m[1]):02d}",
+        lambda m: f"{m[3]}-{MONTHS.index(m[2]) + 1:02d}-{int(m[1]):02d}",
     ),
     Kind(
         "national holiday",
         ("Government", "National holiday"),
         rf"\D+, (\d{{1,2}}) {_MONTH}(?: \(\d{{4}}\))?",
-        lambda m: f"{int(m[1]):02d}.{_MONTHS.index(m[2]):02d}.",
+        lambda m: f"{int(m[1]):02d}.{MONTHS.index(m[2]) + 1:02d}.",
     ),
     Kind(
         "currency",

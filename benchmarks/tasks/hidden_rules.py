@@ -15,6 +15,7 @@ from typing import Any
 
 import dspy
 
+from programs.country_records.data import MONTHS
 from programs.task import HELD_OUT, Sizes, Splits, Task, halves, take
 
 _INSIDE, _OUTSIDE = 320, 120  # how many inputs there are to draw from
@@ -165,20 +166,6 @@ class Shipment(dspy.Signature):
     weight: str = dspy.OutputField()
 
 
-_MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-]
 _ENTRY = re.compile(
     r"shipment ([A-Z]{2})(\d{4}) for (\w+) (\w+) on (\d+) (\w+) (\d{4}), (\d+),(\d{3}) dollars, (\d+) kilograms"
 )
@@ -189,7 +176,7 @@ def _entry(rng: random.Random, outside: bool) -> str:
     last = rng.choice(["Okoro", "Novak", "Tanaka", "Haddad"] if outside else ["Berg", "Stone", "Lake", "Field", "Moor"])
     code = "".join(rng.choice("QXZ" if outside else "ABCDEFGH") for _ in range(2)) + str(rng.randint(1000, 9999))
     date = (
-        f"{rng.randint(1, 28)} {rng.choice(_MONTHS)} {rng.randint(1990, 1999) if outside else rng.randint(2015, 2024)}"
+        f"{rng.randint(1, 28)} {rng.choice(MONTHS)} {rng.randint(1990, 1999) if outside else rng.randint(2015, 2024)}"
     )
     amount = f"{rng.randint(1, 99)},{rng.randint(0, 999):03d} dollars"
     return f"shipment {code} for {first} {last} on {date}, {amount}, {rng.randint(2, 90)} kilograms"
@@ -221,8 +208,8 @@ _SHIPMENTS = World(
             "date",
             "Write the date as day, month and year in digits, with slashes.",
             _words("date", "slash slashes", "digits numbers"),
-            lambda m: f"{int(m[5]):02d}/{_MONTHS.index(m[6]) + 1:02d}/{m[7]}",
-            lambda m: (f"{m[5]} {m[6]} {m[7]}", f"{m[7]}-{_MONTHS.index(m[6]) + 1:02d}-{int(m[5]):02d}"),
+            lambda m: f"{int(m[5]):02d}/{MONTHS.index(m[6]) + 1:02d}/{m[7]}",
+            lambda m: (f"{m[5]} {m[6]} {m[7]}", f"{m[7]}-{MONTHS.index(m[6]) + 1:02d}-{int(m[5]):02d}"),
         ),
         Rule(
             "amount",

@@ -13,6 +13,8 @@ from programs.command.arguments import SETS, Set
 from programs.own_data import examples_from_file
 from programs.task import Sizes, Splits, Task, take
 
+_USED_BY = {"compile": ("train", "val"), "evaluate": ("test", "ood"), "compare": SETS}
+
 
 def splits(args: argparse.Namespace, application: Application, task: Task) -> Splits:
     """The four sets. Validation examples that no file gives are drawn from the training file, if there is one.
@@ -58,9 +60,7 @@ def _asked(args: argparse.Namespace, name: str, sizes: Sizes) -> Set:
     given: Set | None = getattr(args, name)
     if given is not None:
         return given
-    learns = args.command != "evaluate"
-    scores = args.command != "compile"
-    return getattr(sizes, name) if (learns if name in ("train", "val") else scores) else 0
+    return getattr(sizes, name) if name in _USED_BY[args.command] else 0
 
 
 def _count(value: Set) -> int:

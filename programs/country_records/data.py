@@ -19,9 +19,11 @@ from typing import Any
 
 import dspy
 
+from programs.task import Splits
+
 OOD_REGION = "africa"
 
-_MONTHS = (
+MONTHS = (
     "January",
     "February",
     "March",
@@ -68,16 +70,6 @@ class Loaded:
     skipped: Counter[str]
 
 
-@dataclass(frozen=True)
-class Splits:
-    """Examples that share no country; `ood` comes from the region held out."""
-
-    train: list[dspy.Example]
-    val: list[dspy.Example]
-    test: list[dspy.Example]
-    ood: list[dspy.Example]
-
-
 def raw_text(raw: Any, *path: str) -> str:
     """The cleaned text under a path of keys, "" where there is none."""
     for key in path:
@@ -101,9 +93,9 @@ def country_name(raw: Any) -> str:
 def independence(raw: Any) -> Fact:
     """The first date named, "5 July 1962 (from France)"; label 1962-07-05."""
     match = re.match(r"(\d{1,2}) ([A-Z][a-z]+) (\d{4})\b", raw_text(raw, "Government", "Independence"))
-    if not match or match[2] not in _MONTHS:
+    if not match or match[2] not in MONTHS:
         raise UnparsableError("no full date of independence")
-    return Fact(match[0], f"{match[3]}-{_MONTHS.index(match[2]) + 1:02d}-{int(match[1]):02d}")
+    return Fact(match[0], f"{match[3]}-{MONTHS.index(match[2]) + 1:02d}-{int(match[1]):02d}")
 
 
 def currency(raw: Any) -> Fact:
@@ -186,7 +178,7 @@ def load_records() -> Loaded:
 
 
 def splits(seed: int, *, train: int = 16, val: int = 12, test: int = 40, ood: int = 20) -> Splits:
-    """Draw the four sets; no country is in two of them.
+    """Draw the four sets; no country is in two of them, and out-of-domain is the region held out.
 
     The test and the out-of-domain set are the same for every seed, so that programs of different seeds are compared on
     the same countries; the seed draws training and validation countries from the others.

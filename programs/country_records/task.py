@@ -20,5 +20,4 @@ def task() -> Task:
 
 
 def _splits(seed: int, sizes: Sizes) -> Splits:
-    drawn = data.splits(seed, train=sizes.train, val=sizes.val, test=sizes.test, ood=sizes.ood)
-    return Splits(**vars(drawn))
+    return data.splits(seed, train=sizes.train, val=sizes.val, test=sizes.test, ood=sizes.ood)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
 import dspy
+
+from programs.web_search.folding import fold
 
 _ARTICLE = re.compile(r"\b(?:the|a|an)\b")
 _NUMBER = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?|[+-]?\d+(?:\.\d+)?")
@@ -86,7 +87,7 @@ def _written(pred: Any) -> str:
 
 
 def _normalised(text: str) -> str:
-    plain = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)).casefold()
+    plain = fold(text)
     number = _NUMBER.fullmatch(plain.strip(" .$%"))
     if number:
         return f"{Decimal(number[0].replace(',', '')).normalize():f}"

@@ -16,6 +16,7 @@ from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.records import CompileReport, Evaluation, Group, Measured, Rollout, StepRecord, Usage
 from tgrpo_dspy.sampling.traces import render_call, render_value
 from tgrpo_dspy.views.recorded import Recorded, cut_rollout, cut_text, cut_values
+from tgrpo_dspy.views.report import left_alone
 
 _EXEMPLAR_CHARS = 400
 
@@ -352,11 +353,7 @@ def _instructions(settings: Mapping[str, Any], frozen: Sequence[str]) -> dict[st
 
 
 def _notes(report: CompileReport, recorded: Recorded) -> list[str]:
-    notes = []
-    if report.frozen:
-        notes.append(f"Compiled before and left alone: {', '.join(report.frozen)}.")
-    if report.untouched:
-        notes.append(f"Never ran, so they got no experience: {', '.join(report.untouched)}.")
+    notes = left_alone(report)
     told = {(step, key) for step, key, _ in recorded.attempts}
     brief = sum((step.step, group.key) not in told for step in report.steps for group in step.groups)
     if brief:

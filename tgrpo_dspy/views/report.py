@@ -54,10 +54,7 @@ def report_to_markdown(report: CompileReport) -> str:
     lines = [report.library.to_markdown(), "", "# Run", "", f"Returned: {best}. {report.seconds:.0f} s."]
     if report.stopped_by is not None:
         lines.append(f"Stopped before its last step by {report.stopped_by}.")
-    if report.frozen:
-        lines.append(f"Compiled before and left alone: {', '.join(report.frozen)}.")
-    if report.untouched:
-        lines.append(f"Never ran, so they got no experience: {', '.join(report.untouched)}.")
+    lines += left_alone(report)
     if report.student is not None:
         lines.append(f"Validation score of the student: {report.student.mean:.3f}.")
     lines += ["", *_usage_table(report.usage)]
@@ -71,6 +68,12 @@ def report_to_markdown(report: CompileReport) -> str:
     for step in report.steps:
         lines += ["", *_step(step)]
     return "\n".join(lines) + "\n"
+
+
+def left_alone(report: CompileReport) -> list[str]:
+    """Which parts of the program got no experience, and why, a sentence each."""
+    told = {"Compiled before and left alone": report.frozen, "Never ran, so they got no experience": report.untouched}
+    return [f"{why}: {', '.join(names)}." for why, names in told.items() if names]
 
 
 def _effects(effects: Mapping[str, Measured]) -> list[str]:

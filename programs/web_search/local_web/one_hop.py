@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from programs.web_search.folding import fold
 from programs.web_search.local_web import facts
 from programs.web_search.local_web.facts import Fact
 from programs.web_search.local_web.question import Question, worded
-from programs.web_search.local_web.world import UNION, Country, World, fold
+from programs.web_search.local_web.world import UNION, Country, World
 
 
 @dataclass(frozen=True, kw_only=True)

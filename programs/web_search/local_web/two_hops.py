@@ -6,10 +6,11 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
+from programs.web_search.folding import fold
 from programs.web_search.local_web import facts
 from programs.web_search.local_web.figures import FIGURES, Entry, ranking
 from programs.web_search.local_web.question import Evidence, Question, worded
-from programs.web_search.local_web.world import REGIONS, UNION, Country, Share, World, fold, region_path, spoken
+from programs.web_search.local_web.world import REGIONS, UNION, Country, Share, World, region_path, spoken
 
 _PLACES = ("", "second ", "third ", "fourth ", "fifth ")
 

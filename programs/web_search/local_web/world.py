@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
 from programs.country_records.data import country_name, raw_countries, raw_text
+from programs.web_search.folding import fold
 
 REGIONS: Mapping[str, str] = {
     "africa": "Africa",
@@ -197,12 +197,6 @@ def spoken(name: str) -> str:
     if name.startswith("The "):
         return "t" + name[1:]
     return f"the {name}" if _WITH_ARTICLE.search(name) else name
-
-
-def fold(text: str) -> str:
-    """The text without case and diacritics."""
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
-    return "".join(letter for letter in decomposed if not unicodedata.combining(letter))
 
 
 def slug(text: str) -> str:
