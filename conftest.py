@@ -15,6 +15,12 @@ if os.environ.get("CI"):
     settings.load_profile("ci")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_disk_cache() -> None:
+    """Before the fixtures of whole modules too, else DSPy opens its cache on the user's disk."""
+    dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
+
+
 @pytest.fixture(autouse=True)
 def fresh_cache() -> Iterator[None]:
     before = dspy.cache
