@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 _FIELD_MARKER = re.compile(r"\[\[\s*##|##\s*\]\]")
 _BLOCK_TAG = re.compile(r"<\s*/?\s*experiences\b", re.IGNORECASE)
@@ -61,7 +62,8 @@ class Guards:
         for inputs, labels in examples:
             values.update({_fold(value) for value in (*inputs.values(), *labels.values())})
             passages.update(set().union(*map(_ngrams, inputs.values())))
-        permitted = {_fold(value) for value in allowed} | _classes(labels for _, labels in examples)
+        classes = label_classes(labels for _, labels in examples)
+        permitted = {_fold(value) for value in (*allowed, *chain.from_iterable(classes.values()))}
         secrets = {v for v, count in values.items() if count == 1 and len(v) >= _SECRET_LENGTH and v not in permitted}
         return cls(secrets=frozenset(secrets), passages=frozenset(p for p, count in passages.items() if count == 1))
 
@@ -89,13 +91,18 @@ class Guards:
         return f"repeats {' '.join(repeated)!r} from a training input" if repeated else None
 
 
-def _classes(labels: Iterable[Mapping[str, str]]) -> set[str]:
-    """The values of the labels that sort examples into classes."""
+def label_classes(labels: Iterable[Mapping[str, str]]) -> dict[str, list[str]]:
+    """By field, the values of the labels that sort examples into classes: at most half as many as there are examples.
+
+    Example:
+        >>> label_classes([{"name": "a", "side": "left"}, {"name": "b", "side": "left"}])
+        {'side': ['left']}
+    """
     by_field: dict[str, list[str]] = {}
     for label in labels:
         for name, value in label.items():
-            by_field.setdefault(name, []).append(_fold(value))
-    return {v for found in by_field.values() if 2 * len(set(found)) <= len(found) for v in found}
+            by_field.setdefault(name, []).append(value.strip())
+    return {n: sorted(set(found)) for n, found in by_field.items() if 2 * len(set(map(_fold, found))) <= len(found)}
 
 
 def _breaks_prompt(text: str) -> str | None:

@@ -72,7 +72,8 @@ class Reflector:
         evidence = [_evidence(group) for group in groups]
         proposed = None if answer is None else tuple(map(self._addressed, to_edits(answer.edits, evidence)))
         refused = self._from_outside(groups, proposed or ())
-        own = proposed and tuple(edit for edit in proposed if edit not in {refusal.edit for refusal in refused})
+        foreign = {refusal.edit for refusal in refused}
+        own = proposed and tuple(edit for edit in proposed if edit not in foreign)
         edits = own and own[: self._most_edits(groups)]
         self._announce(ReflectionFinished(edits=len(edits or ()), lost=edits is None))
         return Advantage(

@@ -9,6 +9,7 @@ from itertools import takewhile
 
 import dspy
 
+from tgrpo_dspy.library.guards import label_classes
 from tgrpo_dspy.library.instructions import without_block
 from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.library.limits import estimate_tokens
@@ -25,7 +26,6 @@ _MODERATE_CHARS = 300
 _FEWEST_CHARS = 40
 _FEWEST_TURNS = 2
 _MOST_CORRECTIONS = 5
-_FEWEST_TO_SORT = 4
 _CLASS_CHARS = 40
 _ONE_LINE_CHARS = 300
 _WORTH_A_REFERENCE_CHARS = 40
@@ -242,15 +242,9 @@ def _corrections(groups: Sequence[Group]) -> dict[str, list[tuple[str, str]]]:
 
 
 def _classes(groups: Sequence[Group]) -> dict[str, list[str]]:
-    """By output field, the right values of a label that sorts the examples into few classes."""
-    found = {}
-    for name in {name: None for group in groups for name in group.labels}:
-        values = [group.labels[name].strip() for group in groups if name in group.labels]
-        classes = sorted(set(values))
-        sorts = len(values) >= _FEWEST_TO_SORT and 2 <= len(classes) <= len(values) // 2
-        if sorts and max(map(len, classes)) <= _CLASS_CHARS:
-            found[name] = classes
-    return found
+    """By output field, the right values where they are few and short."""
+    found = label_classes(group.labels for group in groups)
+    return {n: values for n, values in found.items() if len(values) > 1 and max(map(len, values)) <= _CLASS_CHARS}
 
 
 def _render_corrections(view: _View) -> list[str]:
