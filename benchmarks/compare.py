@@ -2,8 +2,9 @@
 
 ``python -m benchmarks.compare --task country_records --optimizers tgrpo MIPROv2 GEPA --seeds 0 1 2 --budget 300``
 measures every cell (task, optimizer, seed, budget) that has no file yet and writes one JSON for each; ``--table``
-prints what the files say and which cells are missing, ``--summary`` one table of all tasks. An interrupted cell goes on
-where it was. Answers are shared between cells through DSPy's cache, and charged to each of them in full.
+prints what the files say and which cells are missing, ``--summary`` one table of all tasks, ``--plots`` draws them.
+An interrupted cell goes on where it was. Answers are shared between cells through DSPy's cache, and charged to each of
+them in full.
 
 With a budget the names are those of ``benchmarks.optimizers``, without one those of ``benchmarks.learning``. The budget
 is in LM calls spent while learning, and is counted and enforced the same way for all: once it is spent, the next call
@@ -26,31 +27,36 @@ from statistics import fmean
 import dspy
 
 from benchmarks.cells import Cell, Models, is_measured, measure
-from benchmarks.learning import VARIANTS
-from benchmarks.learning_table import Result, read, summary, table
+from benchmarks.learning import ABLATIONS, VARIANTS
 from benchmarks.optimizers import OPTIMIZERS
+from benchmarks.rows import Result, read
 from benchmarks.simulated import PREFIX, simulated_lm
+from benchmarks.tables import BASELINES, summary, table
 from benchmarks.tasks import tasks
 from benchmarks.variants import MissingFeatureError, Variant
 from programs.local_lm import QWEN_CODER_1_5B, lm_from_env, reflection_lm_from_env
-from programs.task import MissingDataError, Sizes
+from programs.task import MissingDataError, Sizes, Task
 
-NAMES: Mapping[str, Variant] = {**VARIANTS, **OPTIMIZERS}
+NAMES: Mapping[str, Variant] = {**VARIANTS, **ABLATIONS, **OPTIMIZERS}
+PROG = "python -m benchmarks.compare"
 RESULTS = Path(__file__).parent / "results" / "learning"
 _SIZES = tuple(field.name for field in fields(Sizes))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is missing, or print the tables; 1 when a cell could not be measured."""
-    parser = _parser()
+def main(arguments: Sequence[str] | None = None, *, prog: str = PROG, about: str | None = __doc__) -> int:
+    """Measure what is missing, or print and draw what is there; 1 when a cell could not be measured."""
+    parser = _parser(prog, about)
     args = parser.parse_args(arguments)
-    args.optimizers = args.optimizers or list(VARIANTS if args.budget is None else OPTIMIZERS)
+    args.optimizers = args.optimizers or list(OPTIMIZERS if args.budget else VARIANTS)
+    args.budget = args.budget or [None]
     if args.table or args.summary:
-        shown = tables if args.table else summaries
-        print(shown(args.out, args.task, args.optimizers, args.seeds, budget=args.budget))
+        print((_tables if args.table else _summaries)(args))
+        return 0
+    if args.plots:
+        print("\n".join(map(str, _plots(args))) or f"{args.out} has no results.")
         return 0
     if not args.task:
-        parser.error("name a --task, or ask for the --table or the --summary")
+        parser.error("name a --task, or ask for the --table, the --summary or the --plots")
     return measure_missing(_cells(args), out=args.out, runs=args.runs_dir.expanduser(), threads=args.threads)
 
 
@@ -78,23 +84,40 @@ def measure_missing(cells: Sequence[Cell], *, out: Path, runs: Path, threads: in
     return failed
 
 
-def tables(
-    folder: Path, names: Sequence[str], variants: Sequence[str], seeds: Sequence[int], *, budget: int | None = None
-) -> str:
-    """A Markdown table for each of the tasks, or for all that the folder has results of with that budget."""
-    by_task = _by_task(folder, budget)
-    wanted = names or list(by_task)
-    written = [table(by_task[name], variants, seeds) for name in wanted if by_task.get(name)]
-    unmeasured = [f"### {name}\n\nNothing is measured yet." for name in wanted if not by_task.get(name)]
-    return "\n\n".join([*written, *unmeasured]) or f"{folder} has no results."
+def _tables(args: argparse.Namespace) -> str:
+    """A Markdown table for each of the tasks and budgets, or for all tasks that have results."""
+    written = []
+    for budget in args.budget:
+        by_task = _by_task(args.out, budget)
+        for name in args.task or by_task:
+            results = by_task.get(name)
+            none = f"### {name}\n\nNothing is measured yet."
+            written.append(table(results, args.optimizers, args.seeds, against=args.against) if results else none)
+    return "\n\n".join(written) or f"{args.out} has no results."
 
 
-def summaries(
-    folder: Path, names: Sequence[str], variants: Sequence[str], seeds: Sequence[int], *, budget: int | None = None
-) -> str:
-    """One table of the tasks, or of all that the folder has results of with that budget."""
-    by_task = {name: found for name, found in _by_task(folder, budget).items() if not names or name in names}
-    return summary(by_task, variants, seeds) if by_task else f"{folder} has no results."
+def _summaries(args: argparse.Namespace) -> str:
+    """For each budget one table of the tasks, or of all that have results."""
+    found = [_chosen(args, budget) for budget in args.budget]
+    written = [summary(by_task, args.optimizers, args.seeds) for by_task in found if by_task]
+    return "\n\n".join(written) or f"{args.out} has no results."
+
+
+def _plots(args: argparse.Namespace) -> list[Path]:
+    """Drawings of the tasks, all budgets in one."""
+    from benchmarks.plots import draw
+
+    found: defaultdict[str, list[Result]] = defaultdict(list)
+    for budget in args.budget:
+        for task, results in _chosen(args, budget).items():
+            found[task] += results
+    return [
+        file for task, results in found.items() for file in draw(task, results, args.optimizers, args.seeds, args.plots)
+    ]
+
+
+def _chosen(args: argparse.Namespace, budget: int | None) -> dict[str, list[Result]]:
+    return {name: found for name, found in _by_task(args.out, budget).items() if not args.task or name in args.task}
 
 
 def _by_task(folder: Path, budget: int | None) -> dict[str, list[Result]]:
@@ -116,7 +139,7 @@ def _brief(result: Result) -> str:
 def _cells(args: argparse.Namespace) -> list[Cell]:
     """The cells asked for: a whole comparison first, then the next seed."""
     known = tasks(args.data_dir)
-    models = _models(args.lm)
+    models = {name: _models(args.lm, known[name]) for name in args.task}
     sizes = {name: getattr(args, name) for name in _SIZES if getattr(args, name) is not None}
     return [
         Cell(
@@ -124,18 +147,18 @@ def _cells(args: argparse.Namespace) -> list[Cell]:
             variant=variant,
             seed=seed,
             sizes=replace(task.sizes, **sizes),
-            models=models,
-            budget=args.budget,
+            models=models[task.name],
+            budget=budget,
         )
         for seed in args.seeds
+        for budget in args.budget
         for task in (known[name] for name in args.task)
         for variant in args.optimizers
     ]
 
 
-def _models(name: str | None) -> Models:
+def _models(name: str | None, task: Task) -> Models:
     """The model of that name, or that of the environment, or else the local one; opened once."""
-
     simulated = name is not None and name.startswith(PREFIX)
 
     @cache
@@ -144,7 +167,7 @@ def _models(name: str | None) -> Models:
             # Its answers cost nothing, and would only fill the disk.
             dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
             return simulated_lm(name), None
-        return dspy.LM(name) if name else lm_from_env(), reflection_lm_from_env()
+        return dspy.LM(name) if name else lm_from_env(**task.local_lm), reflection_lm_from_env()
 
     return Models(
         lm=name or os.environ.get("TGRPO_LM", "").strip() or f"openai/{QWEN_CODER_1_5B.name}",
@@ -159,9 +182,9 @@ def _budget(text: str) -> int:
     return int(text)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(prog: str, about: str | None) -> argparse.ArgumentParser:
     data_dir = Path(os.environ.get("TGRPO_DATA_DIR", "../shared/data"))
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
+    parser = argparse.ArgumentParser(prog=prog, description=about)
     names = list(tasks(data_dir))
     parser.add_argument("--task", nargs="+", choices=names, default=[], metavar="NAME", help=f"{', '.join(names)}")
     parser.add_argument(
@@ -173,11 +196,24 @@ def _parser() -> argparse.ArgumentParser:
         help=f"with a budget: {', '.join(OPTIMIZERS)}; without: {', '.join(VARIANTS)} (default: all)",
     )
     parser.add_argument(
-        "--budget", type=_budget, metavar="N", help="LM calls that may be spent while learning (default: no bound)"
+        "--budget",
+        type=_budget,
+        nargs="+",
+        metavar="N",
+        help="LM calls that may be spent while learning (default: no bound)",
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--table", action="store_true", help="print what is measured, and measure nothing")
     parser.add_argument("--summary", action="store_true", help="the same in one table of all tasks")
+    parser.add_argument(
+        "--against",
+        nargs="+",
+        choices=NAMES,
+        default=BASELINES,
+        metavar="NAME",
+        help=f"what the rows of the --table are compared with, as far as it is there (default: {' '.join(BASELINES)})",
+    )
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="draw what is measured into this folder, as SVG")
     parser.add_argument("--lm", help=f"a LiteLLM model name, or {PREFIX}0 (default: TGRPO_LM, or the local model)")
     parser.add_argument(
         "--data-dir",

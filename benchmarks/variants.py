@@ -122,7 +122,7 @@ class Ours:
 
     Args:
         about: what it is, in a sentence.
-        settings: what differs from its defaults; a settings object is a mapping of its fields.
+        settings: what differs from its defaults; a settings object is a mapping of its fields, or makes one.
         validates: whether it is given the validation set.
     """
 
@@ -246,7 +246,7 @@ def _made(name: str, value: Any) -> Any:
     if name not in _SETTINGS:
         return value
     try:
-        return _SETTINGS[name](**value)
+        return _SETTINGS[name](**(value() if callable(value) else value))
     except TypeError as error:
         raise MissingFeatureError(f"this version of tgrpo_dspy cannot be set so: {error}") from error
 

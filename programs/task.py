@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,6 +54,7 @@ class Task:
         splits: draws the examples for a seed. Test and out-of-domain examples are the same for every seed.
         sizes: what fits the task.
         allowed: values of the examples that lessons may name, since they belong to the task.
+        local_lm: arguments for ``programs.local_lm.local_lm``, such as a larger context.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Task:
     splits: Callable[[int, Sizes], Splits]
     sizes: Sizes = field(default_factory=Sizes)
     allowed: tuple[str, ...] = ()
+    local_lm: Mapping[str, Any] = field(default_factory=dict)
 
 
 def halves(things: Sequence[T], seed: Hashable) -> tuple[list[T], list[T]]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from programs.task import Task
 
@@ -30,7 +29,6 @@ class Application:
             task is in use.
         inputs, outputs: columns of a file of the user's own.
         add_options: adds the program's own options to the parser of every subcommand.
-        local_lm: arguments for ``programs.local_lm.local_lm``, such as a larger context.
         errors: what ``open`` and the task raise when something is missing that the user can get; shown without a
             traceback.
     """
@@ -41,5 +39,4 @@ class Application:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     add_options: Callable[[argparse.ArgumentParser], None] = _nothing
-    local_lm: Mapping[str, Any] = field(default_factory=dict)
     errors: tuple[type[Exception], ...] = ()

@@ -55,5 +55,5 @@ def _run(application: Application, args: argparse.Namespace) -> None:
         if getattr(args, "estimate", False):
             print(actions.estimate(task, data, args))
             return
-        with dspy.context(lm=lm_of(args, application)):
+        with dspy.context(lm=lm_of(args, task)):
             _ACTIONS[args.command](task, data, args, reflection_lm_of(args), Console(soft_wrap=True))

@@ -8,11 +8,12 @@ from typing import Any
 
 import dspy
 
-from programs.command.application import Application, CommandError
+from programs.command.application import CommandError
 from programs.local_lm import local_lm
+from programs.task import Task
 
 
-def lm_of(args: argparse.Namespace, application: Application) -> dspy.LM:
+def lm_of(args: argparse.Namespace, task: Task) -> dspy.LM:
     """The model that answers: that of ``--lm``, of ``TGRPO_LM``, or a local one.
 
     Raises:
@@ -23,7 +24,7 @@ def lm_of(args: argparse.Namespace, application: Application) -> dspy.LM:
     options = {name: value for name, value in given.items() if value is not None}
     name = _named(args.lm, "TGRPO_LM")
     if name is None:
-        return local_lm(**{**application.local_lm, **options})
+        return local_lm(**{**task.local_lm, **options})
     return _hosted(name, options)
 
 

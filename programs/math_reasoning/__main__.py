@@ -42,6 +42,7 @@ def _open(args: argparse.Namespace) -> Iterator[Task]:
         metric=math_accuracy,
         splits=lambda seed, sizes: splits(args.dataset, seed, sizes, args.data_dir),
         sizes=DATASETS[args.dataset].sizes,
+        local_lm={"context": 4096, "max_tokens": 768},
     )
 
 
@@ -52,7 +53,6 @@ APPLICATION = Application(
     inputs=("question",),
     outputs=("answer",),
     add_options=_add_options,
-    local_lm={"context": 4096, "max_tokens": 768},
     errors=(InterpreterUnavailableError,),
 )
 

@@ -74,6 +74,7 @@ def _task(args: argparse.Namespace, engine: SearchEngine, reader: Reader) -> Tas
         metric=Judge() if args.judge else exact_answer,
         splits=_local_splits if published is None else lambda seed, sizes: _published(published, args, seed, sizes),
         sizes=_SIZES if published is None else Sizes(train=60, val=40, test=100, ood=0, batch_size=50, group_size=3),
+        local_lm={"context": 8192},
     )
 
 
@@ -99,7 +100,6 @@ APPLICATION = Application(
     inputs=("question",),
     outputs=("answer",),
     add_options=_add_options,
-    local_lm={"context": 8192},
     errors=(SearchError,),
 )
 

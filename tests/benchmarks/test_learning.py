@@ -13,8 +13,9 @@ from dspy.utils.exceptions import LMAuthError
 from benchmarks.cells import Cell, Models, is_measured, measure
 from benchmarks.charging import charging
 from benchmarks.compare import main, measure_missing
-from benchmarks.learning import VARIANTS
-from benchmarks.learning_table import read, table
+from benchmarks.learning import ABLATIONS, VARIANTS
+from benchmarks.rows import read
+from benchmarks.tables import table
 from benchmarks.variants import Bench, Demonstrations, MissingFeatureError, Ours, UnfinishedError
 from programs.task import Sizes, Splits, Task, exact_match
 from tests.scripted import RULE, Shouting, examples
@@ -175,14 +176,19 @@ def bench(folder: Path) -> Bench:
     )
 
 
-@pytest.mark.parametrize("name", [name for name, variant in VARIANTS.items() if hasattr(variant, "optimizer")])
+ALL = {**VARIANTS, **ABLATIONS}
+
+
+@pytest.mark.parametrize("name", [name for name, variant in ALL.items() if hasattr(variant, "optimizer")])
 def test_every_variant_makes_an_optimizer_with_its_settings(name: str, tmp_path: Path) -> None:
-    variant = VARIANTS[name]
+    variant = ALL[name]
     assert isinstance(variant, Ours | Demonstrations)
     optimizer = variant.optimizer(bench(tmp_path))
     for setting, value in variant.settings.items():
         found = getattr(optimizer, setting)
-        if isinstance(value, dict):
+        if callable(value):
+            assert all(getattr(found, part) is not None for part in value())
+        elif isinstance(value, dict):
             assert {part: getattr(found, part) for part in value} == value
         else:
             assert found == value
@@ -205,8 +211,8 @@ def test_the_table_is_made_from_the_files(tmp_path: Path) -> None:
     rows = {row[0]: dict(zip(lines[4].strip("| ").split(" | "), row, strict=True)) for row in map(split, lines[6:9])}
     full = rows["full"]
     assert full["seeds"] == "0 1" and full["held-out"] == "1.000 ± 0.000 (1.000, 1.000)"
-    assert full["held-out - paper"] == "+0.000 ± 0.000 (0/3/0)"
-    assert full["held-out - student"].startswith("+0.") and full["held-out - student"].endswith("/0)")
+    assert full["held-out - paper"] == "+0.000 ± 0.000 (0/3/0; p=1)"
+    assert full["held-out - student"].startswith("+0.") and "/0; p=" in full["held-out - student"]
     assert full["seconds"].isdigit() and rows["student"]["held-out - student"] == "-"
     assert rows["paper"]["seeds"] == "0" and int(rows["full"]["LM calls"]) > 12
     assert lines[-1] == "Missing: student 2, paper 1, paper 2, full 2."

@@ -12,9 +12,10 @@ import pytest
 
 from benchmarks import compare
 from benchmarks.cells import Cell, Models, is_measured, measure
-from benchmarks.learning_table import read, summary, table
 from benchmarks.optimizers import OPTIMIZERS, Means, Optimizer, mipro_v2
+from benchmarks.rows import read
 from benchmarks.simulated import simulated_lm
+from benchmarks.tables import summary, table
 from benchmarks.tasks.hidden_rules import WORLDS
 from benchmarks.variants import Bench, MissingFeatureError, UnfinishedError, Variant
 from programs.task import Sizes

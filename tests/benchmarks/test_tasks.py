@@ -77,7 +77,7 @@ def test_a_label_is_right_and_the_student_takes_the_inputs(task: Task) -> None:
         right = task.metric(example, dspy.Prediction(**example.labels()))
         wrong = task.metric(example, dspy.Prediction(**dict.fromkeys(example.labels(), "nothing like it")))
         assert (right.score, wrong.score) == (1.0, 0.0) and "nothing like it" in wrong.feedback
-        assert set(example.inputs()) == set(task.student().signature.input_fields)
+    assert set(example.inputs()) <= set(task.student().predictors()[0].signature.input_fields)
 
 
 def test_every_kind_of_value_is_learned_from_twice() -> None:

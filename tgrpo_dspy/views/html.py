@@ -63,6 +63,16 @@ def html_of_run(run_dir: str | Path) -> str:
         RunDirError: when the folder has no report, because the run has not ended, or something that cannot be read.
     """
     folder = Path(run_dir)
+    report, recorded = recorded_run(folder)
+    return report_to_html(report, recorded=recorded, settings=_settings(folder), title=folder.absolute().name)
+
+
+def recorded_run(folder: Path) -> tuple[CompileReport, Recorded]:
+    """The report of a run, and its rollouts in full, from its folder.
+
+    Raises:
+        RunDirError: as ``html_of_run``.
+    """
     try:
         report = report_from_json((folder / "report.json").read_text(encoding="utf-8"))
         recorded = Recorded.read(folder / "events.jsonl")
@@ -72,12 +82,11 @@ def html_of_run(run_dir: str | Path) -> str:
         raise RunDirError(f"{folder} cannot be read: {error}") from error
     except ValueError as error:
         raise RunDirError(f"{folder / 'report.json'} cannot be read: {error}") from error
-    settings = _settings(folder)
-    chosen = settings.get("settings")
+    chosen = _settings(folder).get("settings")
     seed = chosen.get("seed") if isinstance(chosen, dict) else None
     if isinstance(seed, int):
         add_kept(recorded, report, folder / "store", seed=seed)
-    return report_to_html(report, recorded=recorded, settings=settings, title=folder.absolute().name)
+    return report, recorded
 
 
 def _settings(folder: Path) -> dict[str, Any]:
