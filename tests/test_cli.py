@@ -297,3 +297,68 @@ def test_it_runs_as_a_module(library: str) -> None:
         check=True,
     )
     assert done.stdout.startswith("Write dates as YYYY-MM-DD.\n")
+
+
+# estimate
+
+
+QUESTIONS = [{"question": f"What is {n} + 1?", "answer": str(n + 1), "note": "easy"} for n in range(6)]
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "my_programs", None)
+    del sys.modules["my_programs"]
+    path = tmp_path / "train.jsonl"
+    path.write_text("\n".join(map(json.dumps, QUESTIONS)) + "\n", encoding="utf-8")
+    (tmp_path / "val.json").write_text(json.dumps(QUESTIONS[:2]), encoding="utf-8")
+    (tmp_path / "my_programs.py").write_text(
+        "import dspy\n"
+        "class Two(dspy.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.draft = dspy.Predict('question -> draft')\n"
+        "        self.answer = dspy.Predict('question, draft -> answer')\n"
+        "    def forward(self, question):\n"
+        "        return self.answer(question=question, draft=self.draft(question=question).draft)\n"
+        "ready = Two()\n"
+        "number = 3\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+@pytest.mark.parametrize("program", ["question -> answer", "my_programs:Two", "my_programs:ready"])
+def test_an_estimate_is_that_of_the_optimizer(program: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["estimate", program, "--train", str(data), "--val", "val.json", "--inputs", "question"]
+    assert main([*asked, "--epochs", "2", "--group-size", "3", "--lm", "openai/gpt-4o-mini", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["rollouts"], found["evaluations"], found["steps"]) == (2 * 3 * 6, 3 * 2, 2)
+    predictors = 1 if "->" in program else 2
+    low, high = found["lm_calls"]
+    assert low >= 2 * 3 * 6 + 2 and high >= predictors * (2 * 3 * 6 + 3 * 2) and found["cost"][0] > 0
+    assert main(asked) == 0
+    assert "cost               unknown" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("program", "fields", "message"),
+    [
+        ("my_programs:Three", "question", "my_programs:Three cannot be imported and made: AttributeError"),
+        ("my_programs:number", "question", "my_programs:number cannot be imported and made: TypeError"),
+        ("no_such_module:Two", "question", "No module named 'no_such_module'"),
+        ("nothing", "question", "neither module:name nor a signature"),
+        ("question -> two words", "question", "is no signature"),
+        ("question -> answer", "query", "example 1: there is no query in question, answer, note"),
+    ],
+)
+def test_what_cannot_be_estimated_is_named(
+    program: str, fields: str, message: str, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["estimate", program, "--train", str(data), "--inputs", fields]) == 2
+    assert message in capsys.readouterr().err
+    data.write_text("[1, 2", encoding="utf-8")
+    assert main(["estimate", program, "--train", str(data), "--inputs", fields]) == 2
+    assert f"{data} cannot be read as JSON" in capsys.readouterr().err

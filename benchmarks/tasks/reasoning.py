@@ -88,5 +88,5 @@ def _gym() -> Any:
     try:
         import reasoning_gym
     except ImportError as error:
-        raise MissingDataError("reasoning-gym is not installed: pip install reasoning-gym") from error
+        raise MissingDataError("reasoning-gym is not installed: pip install 'tgrpo_dspy[reasoning]'") from error
     return reasoning_gym
