@@ -7,6 +7,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
+from heapq import heappop, heappush
 from typing import Any, TypeVar
 
 import dspy
@@ -38,14 +39,16 @@ class Slots:
     def __init__(self, size: int) -> None:
         self._free = size
         self._held: Counter[int] = Counter()
-        self._waiting: dict[tuple[int, int], deque[Event]] = {}
+        self._waiting: dict[int, dict[int, deque[Event]]] = {}  # by priority and lane
+        self._order: list[tuple[int, int, int]] = []
         self._threads = CapacityLimiter(size)
 
     @asynccontextmanager
     async def place(self, *, priority: int, lane: int) -> AsyncIterator[None]:
         """Hold one place for the length of the block."""
         turn = Event()
-        self._waiting.setdefault((priority, lane), deque()).append(turn)
+        self._waiting.setdefault(priority, {}).setdefault(lane, deque()).append(turn)
+        heappush(self._order, (priority, self._held[lane], lane))
         try:
             # Let every run that starts now join the queue, so that the choice is made among all of them.
             await checkpoint()
@@ -88,23 +91,31 @@ class Slots:
         raise DeadlinePassed(f"took longer than {timeout:g} s")
 
     def _hand_out(self) -> None:
-        while self._free and self._waiting:
-            key = min(self._waiting, key=lambda key: (key[0], self._held[key[1]], key[1]))
-            turn = self._waiting[key][0]
-            self._leave(*key, turn)
+        while self._free and self._order:
+            priority, held, lane = heappop(self._order)
+            if held != self._held[lane] or lane not in self._waiting[priority]:
+                continue  # not up to date: what is true now is further down
+            turn = self._waiting[priority][lane][0]
+            self._leave(priority, lane, turn)
             self._free -= 1
-            self._held[key[1]] += 1
+            self._hold(lane, 1)
             turn.set()
 
     def _leave(self, priority: int, lane: int, turn: Event) -> None:
-        queue = self._waiting[priority, lane]
+        queue = self._waiting[priority][lane]
         queue.remove(turn)
         if not queue:
-            del self._waiting[priority, lane]
+            del self._waiting[priority][lane]
+
+    def _hold(self, lane: int, more: int) -> None:
+        self._held[lane] += more
+        for priority, lanes in self._waiting.items():
+            if lane in lanes:
+                heappush(self._order, (priority, self._held[lane], lane))
 
     def _release(self, lane: int) -> None:
         self._free += 1
-        self._held[lane] -= 1
+        self._hold(lane, -1)
         self._hand_out()
 
 
