@@ -1,13 +1,14 @@
 # make demo   compile the example program on a local model and compare it (needs about 2 GB of disk)
 # make test   install what is needed and run the tests
 # make check  lint, format, types
+# make docs   build the documentation into site/
 # make bench  the larger measurement behind the README's table (about two hours on two cores)
 # make bench-quick  every optimizer at an equal budget on a simulated model (about five minutes on two cores)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format bench bench-quick clean
+.PHONY: demo test check format docs bench bench-quick clean
 
 # INSTALL=floor takes the lowest versions that pyproject.toml allows, instead of the newest.
 INSTALL ?= newest
@@ -37,6 +38,9 @@ check: $(BIN)/.installed
 format: $(BIN)/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(BIN)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(BIN)/.installed
 	$(BIN)/python -m benchmarks.compare --task country_records

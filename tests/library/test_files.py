@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -144,3 +146,13 @@ def test_a_library_is_aimed_at_another_program() -> None:
     assert retarget(LIBRARY, {"look": None})["e5"].target is None
     with pytest.raises(LibraryError, match="no experience for nowhere, only for"):
         retarget(LIBRARY, {"nowhere": "x"})
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files are those of POSIX")
+def test_others_may_read_what_the_umask_lets_them(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        save_library(ExperienceLibrary(), tmp_path / "library.json")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "library.json").stat().st_mode) == 0o640

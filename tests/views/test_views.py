@@ -57,12 +57,13 @@ def test_a_listener_that_raises_does_not_harm_the_run() -> None:
 
 def test_progress_prints_one_line_a_step_where_there_is_no_terminal() -> None:
     out = io.StringIO()
-    run(ProgressBar(Console(file=out, width=300)))
+    run(ProgressBar(Console(file=out, width=40)))
     lines = out.getvalue().splitlines()
     assert lines[0].startswith("student: validation score 0.")
-    assert lines[1].startswith("step 1/2: mean reward 0.") and "3 of 3 groups informative" in lines[1]
-    assert lines[2].startswith("step 2/2: mean reward 1.000, 0 of 3 groups informative, 0 edits applied")
-    assert len(lines) == 3
+    assert lines[1].startswith("step 1/2: reward 0.") and ", 3/3 groups teach, 1 edit, validation 1.000, " in lines[1]
+    assert lines[2].startswith("step 2/2: reward 1.000, 0/3 groups teach, 0 edits, validation 1.000, ")
+    assert len(lines) == 3, "lines are not broken where there is no terminal"
+    assert max(map(len, lines)) <= 80
 
 
 def test_progress_shows_a_bar_in_a_terminal() -> None:

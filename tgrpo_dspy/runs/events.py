@@ -93,7 +93,10 @@ Event = (
     | RunStopped
     | RunFinished
 )
+"""Something that happened."""
+
 Listener = Callable[[Event], None]
+"""Is called with every event of a run."""
 
 
 class Announcer:

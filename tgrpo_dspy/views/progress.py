@@ -57,13 +57,18 @@ class ProgressBar:
         elif isinstance(event, ReflectionFinished):
             self._bar.update(self._task, description="reflecting")
         elif isinstance(event, Evaluated) and event.step == 0:
-            self._console.print(f"student: validation score {event.evaluation.mean:.3f}", highlight=False)
+            self._console.print(
+                f"student: validation score {event.evaluation.mean:.3f}", highlight=False, soft_wrap=True
+            )
         elif isinstance(event, StepFinished):
-            self._console.print(_line(event.record, self._steps), highlight=False)
+            self._say(_line(event.record, self._steps))
         elif isinstance(event, RunStopped):
-            self._console.print(f"stopping with what there is ({event.reason})", highlight=False)
+            self._say(f"stopping with what there is ({event.reason})")
         elif isinstance(event, RunFinished):
             self.close()
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Take the bar off the screen; also after an error."""
@@ -72,11 +77,13 @@ class ProgressBar:
 
 
 def _line(record: StepRecord, steps: int) -> str:
-    score = "" if record.evaluation is None else f", validation score {record.evaluation.mean:.3f}"
-    lost = f", {record.lost} lost" if record.lost else ""
-    return (
-        f"step {record.step}/{steps}: mean reward {record.mean_reward:.3f}, "
-        f"{record.informative} of {len(record.groups)} groups informative{lost}, "
-        f"{len(record.applied)} edits applied, {len(record.refused)} refused, "
-        f"{len(record.after)} experiences{score}, {record.seconds:.0f} s"
-    )
+    """What a step did, in the 80 columns of a terminal as long as nothing is refused or lost."""
+    edits = len(record.applied)
+    parts = [
+        f"step {record.step}/{steps}: reward {record.mean_reward:.3f}",
+        f"{record.informative}/{len(record.groups)} groups teach" + (f" ({record.lost} lost)" if record.lost else ""),
+        f"{edits} edit{'' if edits == 1 else 's'}" + (f" ({len(record.refused)} refused)" if record.refused else ""),
+        *([] if record.evaluation is None else [f"validation {record.evaluation.mean:.3f}"]),
+        f"{record.seconds:.0f} s",
+    ]
+    return ", ".join(parts)
