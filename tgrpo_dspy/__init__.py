@@ -8,6 +8,7 @@ from tgrpo_dspy.errors import (
     ProgramError,
     RunDirError,
     TGRPOError,
+    WorkerError,
 )
 from tgrpo_dspy.estimation import Estimate
 from tgrpo_dspy.evaluation import (
@@ -38,7 +39,10 @@ from tgrpo_dspy.optimizer import TrainingFreeGRPO
 from tgrpo_dspy.records import CompileReport, Evaluation, Failure, Group, Rollout, StepRecord, Usage
 from tgrpo_dspy.reflection.direct import generate_library
 from tgrpo_dspy.reflection.merging import merge
+from tgrpo_dspy.sampling.ray import RayExecutor
 from tgrpo_dspy.settings import Budget, LibraryLimits, Reflection, Sampling, Validation
+from tgrpo_dspy.views.mlflow import MlflowListener
+from tgrpo_dspy.views.otel import OpenTelemetryListener
 
 __version__ = "0.1.0"
 
@@ -58,9 +62,12 @@ __all__ = [
     "LibraryError",
     "LibraryLimits",
     "MetricError",
+    "MlflowListener",
+    "OpenTelemetryListener",
     "Performance",
     "ProgramError",
     "Pruned",
+    "RayExecutor",
     "Reflection",
     "Rollout",
     "RunDirError",
@@ -70,6 +77,7 @@ __all__ = [
     "TrainingFreeGRPO",
     "Usage",
     "Validation",
+    "WorkerError",
     "__version__",
     "aattribute",
     "aevaluate",

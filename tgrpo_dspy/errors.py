@@ -33,6 +33,10 @@ class LMUnavailableError(TGRPOError):
     """The language model fails for good (no key, no credit, too many failures in a row) and nothing was learned yet."""
 
 
+class WorkerError(TGRPOError):
+    """Another process could not run the program, for a reason that is neither the program's nor the LM's."""
+
+
 class RunDirError(TGRPOError):
     """The folder of a run cannot be used. What it holds already is left as it is."""
 

@@ -54,11 +54,14 @@ from tgrpo_dspy.runs.work import Work
 from tgrpo_dspy.sampling.curriculum import Curriculum
 from tgrpo_dspy.sampling.examples import items_of
 from tgrpo_dspy.sampling.executor import Slots, run_anywhere
+from tgrpo_dspy.sampling.executors import executor_of
+from tgrpo_dspy.sampling.jobs import Executor, Runner, Terms
 from tgrpo_dspy.sampling.rewards import Metric
-from tgrpo_dspy.sampling.rollouts import Sampler
 from tgrpo_dspy.settings import Budget, LibraryLimits, Reflection, Sampling, Validation, require
+from tgrpo_dspy.views.otel import sampler_type
 from tgrpo_dspy.views.progress import ProgressBar
 from tgrpo_dspy.views.run_files import RunFiles
+from tgrpo_dspy.views.tracking import tracked
 
 _FORMAT = 1
 _PATIENCE = ("lm_retries", "retry_delay", "max_lm_failures")
@@ -80,6 +83,9 @@ class TrainingFreeGRPO(Teleprompter):
         batch_size: examples per step; None: the whole trainset, as in the paper. The last batch may be shorter.
         seed: fixes the batches and the rollout ids.
         num_threads: runs and LM calls at once; None: ``dspy.settings.num_threads``.
+        executor: where the program and the metric run: ``"threads"`` of this process, ``"ray"`` (tasks of a Ray
+            cluster, for many machines; needs the extra ``ray``), a ``RayExecutor`` with settings of its own, or an
+            object like theirs (``tgrpo_dspy.sampling.jobs.Executor``). It changes no result. Reflection runs here.
         reflection_lm: the LM that reflects; None: the one the student runs on.
         use_ground_truth: show the labels of training examples to the reflecting model.
         sampling: temperature while learning, failure reward, spread of an informative group.
@@ -107,6 +113,7 @@ class TrainingFreeGRPO(Teleprompter):
         batch_size: int | None = None,
         seed: int = 0,
         num_threads: int | None = None,
+        executor: str | Executor = "threads",
         reflection_lm: dspy.BaseLM | None = None,
         use_ground_truth: bool = True,
         sampling: Sampling | None = None,
@@ -122,7 +129,7 @@ class TrainingFreeGRPO(Teleprompter):
         require(num_threads is None or num_threads >= 1, "num_threads", num_threads, "use 1 or more, or None")
         self.metric = metric
         self.group_size, self.epochs, self.batch_size = group_size, epochs, batch_size
-        self.seed, self.num_threads = seed, num_threads
+        self.seed, self.num_threads, self.executor = seed, num_threads, executor
         self.reflection_lm = reflection_lm
         self.use_ground_truth = use_ground_truth
         self.sampling = sampling or Sampling()
@@ -130,6 +137,7 @@ class TrainingFreeGRPO(Teleprompter):
         self.limits = limits or LibraryLimits()
         self.validation = validation or Validation()
         self._acceptance = acceptance_of(self.validation.acceptance)
+        self._executor = executor_of(executor)
         self.report: CompileReport | None = None
 
     def get_params(self) -> dict[str, Any]:
@@ -137,6 +145,7 @@ class TrainingFreeGRPO(Teleprompter):
         hidden = {"metric", "report", "reflection_lm"}
         return {k: v for k, v in vars(self).items() if k not in hidden and not k.startswith("_")}
 
+    @tracked
     def compile(
         self,
         student: ProgramT,
@@ -192,6 +201,7 @@ class TrainingFreeGRPO(Teleprompter):
             )
         )
 
+    @tracked
     async def acompile(
         self,
         student: ProgramT,
@@ -228,9 +238,14 @@ class TrainingFreeGRPO(Teleprompter):
             work = Work(store, UsageLedger(), secrets)
             report: CompileReport | None = work.recall(RESULT, CompileReport)
             if report is None:
-                with self._announcing(folder, listeners, verbose=verbose) as announce:
+                slots = Slots(self.num_threads or dspy.settings.num_threads)
+                terms = Terms(student=strip(student), metric=self._metric, sampling=self.sampling, slots=slots)
+                with (
+                    self._executor.open(terms) as runner,
+                    self._announcing(folder, listeners, verbose=verbose) as announce,
+                ):
                     announce(self._run_started(task))
-                    report = await self._loop(task, work, secrets, budget or Budget(), announce).run()
+                    report = await self._loop(task, work, secrets, budget or Budget(), announce, slots, runner).run()
         self.report = report
         kept = _unchanged(report.library, task.carried)
         others = dict.fromkeys(report.untouched, kept)
@@ -272,11 +287,20 @@ class TrainingFreeGRPO(Teleprompter):
         known = field is None or field in outputs
         require(known, "answer_field", field, f"the program's outputs are {', '.join(sorted(outputs))}")
 
-    def _loop(self, task: Task, work: Work, secrets: Secrets, budget: Budget, announce: Announcer) -> Loop:
+    def _loop(
+        self,
+        task: Task,
+        work: Work,
+        secrets: Secrets,
+        budget: Budget,
+        announce: Announcer,
+        slots: Slots,
+        runner: Runner,
+    ) -> Loop:
         spending = watch(budget, work, announce, secrets)
         return Loop(
             task=task,
-            learner=self._learner(task, work, secrets, spending, announce),
+            learner=self._learner(task, work, secrets, spending, announce, slots, runner),
             curriculum=self._curriculum(task),
             acceptance=self._acceptance,
             work=work,
@@ -289,13 +313,21 @@ class TrainingFreeGRPO(Teleprompter):
             seed=self.seed,
         )
 
-    def _learner(self, task: Task, work: Work, secrets: Secrets, spending: Spending, announce: Announcer) -> Learner:
+    def _learner(
+        self,
+        task: Task,
+        work: Work,
+        secrets: Secrets,
+        spending: Spending,
+        announce: Announcer,
+        slots: Slots,
+        runner: Runner,
+    ) -> Learner:
         """The stages of a step, made for this student."""
         student = task.student
-        slots = Slots(self.num_threads or dspy.settings.num_threads)
         retries = Retries(self.sampling.lm_retries, self.sampling.retry_delay)
         asker = Asker(self.reflection_lm or task.lm, slots, work, spending, retries, secrets)
-        sampler = Sampler(
+        sampler = sampler_type()(
             metric=self._metric,
             sampling=self.sampling,
             slots=slots,
@@ -305,6 +337,7 @@ class TrainingFreeGRPO(Teleprompter):
             seed=self.seed,
             self_consistent=not self.use_ground_truth,
             keep_demonstrations=self.limits.exemplars > 0,
+            run=runner,
         )
         return Learner(
             student=strip(student),
@@ -381,7 +414,7 @@ class TrainingFreeGRPO(Teleprompter):
 
     def _describe(self, task: Task) -> dict[str, Any]:
         """What the results of a run depend on, as data."""
-        settings = {k: v for k, v in self.get_params().items() if k not in ("num_threads", "metric")}
+        settings = {k: v for k, v in self.get_params().items() if k not in ("num_threads", "executor", "metric")}
         return {
             "format": _FORMAT,
             "program": describe_program(task.student),

@@ -137,6 +137,9 @@ class Reflection:
         require(self.max_prompt_tokens >= 200, "max_prompt_tokens", self.max_prompt_tokens, "use 200 or more")
         require(self.attempts >= 1, "attempts", self.attempts, "use 1 or more")
         require(0 < self.similarity <= 100, "similarity", self.similarity, "use a value in 1..100")
+        objective = self.learning_objective
+        whole = objective.encode("utf-8", "replace").decode("utf-8") == objective
+        require(whole, "learning_objective", objective, "it holds half of a character (a lone surrogate)")
         most = self.experiences_per_group
         require(most is None or most >= 1, "experiences_per_group", most, "use 1 or more, or None")
 

@@ -80,6 +80,8 @@ class ScriptedEngine:
         native_tools: whether the model can be offered tools natively, by adapters that use this. Otherwise they write
             the tools into the prompt and read the calls from the completion.
 
+    It can be pickled when ``respond`` can; the copy has seen no calls. A copied program shares it.
+
     Example:
         >>> engine = ScriptedEngine(lambda call: {"answer": call.fields["question"].upper()})
         >>> with dspy.context(lm=engine.lm()):
@@ -94,6 +96,15 @@ class ScriptedEngine:
         self.supports_function_calling = native_tools  # DSPy reads it
         self.calls: list[Call] = []
         self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "calls": [], "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.Lock())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ScriptedEngine:
+        return self
 
     def lm(self, model: str = "test/scripted", **kwargs: Any) -> dspy.LM:
         """A ``dspy.LM`` on this engine; keyword arguments as for ``dspy.LM``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -10,7 +11,7 @@ import pytest
 from dspy.utils.exceptions import LMAuthError, LMRateLimitError
 
 from tests.scripted import Seen, Shouting, exact, examples, reflects
-from tgrpo_dspy import LMUnavailableError, Sampling, TrainingFreeGRPO
+from tgrpo_dspy import ConfigurationError, LMUnavailableError, Reflection, Sampling, TrainingFreeGRPO
 from tgrpo_dspy.records import CompileReport
 from tgrpo_dspy.testing import Call
 
@@ -114,3 +115,17 @@ def test_a_metric_that_fails_now_and_then_leaves_those_rollouts_out() -> None:
     rollouts = [r for group in optimizer.report.steps[0].groups for r in group.rollouts]
     assert [r.failure.kind for r in rollouts if r.failure] == ["metric"] * 3
     assert all(r.reward is None for r in rollouts if r.failure)
+
+
+def test_feedback_with_half_a_character_is_feedback_like_any_other(tmp_path: Path) -> None:
+    def metric(gold: dspy.Example, pred: Any, trace: Any = None) -> dspy.Prediction:
+        return dspy.Prediction(score=exact(gold, pred), feedback="cut \ud83d off")
+
+    model = Shouting()
+    with dspy.context(lm=model.lm()):
+        TrainingFreeGRPO(metric=metric, epochs=1, num_threads=1).compile(
+            dspy.Predict("question -> answer"), trainset=examples(2), run_dir=tmp_path / "run", verbose=False
+        )
+    assert "cut ? off" in model.reflections[0].fields["attempts"]
+    with pytest.raises(ConfigurationError, match="learning_objective"):
+        Reflection(learning_objective="\ud83d")

@@ -72,7 +72,9 @@ class Metric:
             raise self._broken(result, f"{type(score).__name__} is not a number")
         if not math.isfinite(score):
             raise self._broken(result, "a reward must be finite")
-        return Reward(float(score), "" if feedback is None else str(feedback))
+        # Half a character, as a cut answer may hold, could not be written or sent to a model.
+        text = "" if feedback is None else str(feedback).encode("utf-8", "replace").decode("utf-8")
+        return Reward(float(score), text)
 
     def _broken(self, result: Any, why: str) -> MetricError:
         return MetricError(

@@ -1,18 +1,13 @@
-"""Running a program on an example and scoring the result; a failure becomes a record, never an exception."""
+"""Drawing rollouts and scoring programs: what is run when, what is kept, and what ends the run."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
-
-import dspy
 
 from tgrpo_dspy.errors import MetricError
-from tgrpo_dspy.records import Group, Role, Rollout
+from tgrpo_dspy.records import Failure, Group, Rollout
 from tgrpo_dspy.runs.events import Announcer, RolloutFinished
 from tgrpo_dspy.runs.retries import Retries
 from tgrpo_dspy.runs.spending import Spending
@@ -20,26 +15,15 @@ from tgrpo_dspy.runs.usage import UsageLedger
 from tgrpo_dspy.runs.work import Work
 from tgrpo_dspy.sampling.agreement import with_agreement
 from tgrpo_dspy.sampling.examples import Item
-from tgrpo_dspy.sampling.executor import DeadlinePassed, Slots, gather, is_async_only
-from tgrpo_dspy.sampling.failures import ParseWatcher, failure_of, is_permanent, is_scored
+from tgrpo_dspy.sampling.executor import Slots, gather
+from tgrpo_dspy.sampling.failures import is_permanent, is_scored
+from tgrpo_dspy.sampling.jobs import Draw, Job, Runner
 from tgrpo_dspy.sampling.policy import Policy, rollout_id
 from tgrpo_dspy.sampling.rewards import Metric
-from tgrpo_dspy.sampling.traces import Recorder, outputs_of
+from tgrpo_dspy.sampling.threads import ThreadRunner
 from tgrpo_dspy.settings import Sampling
 
 _PRIORITY = 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """A program about to run once: a copy of it, the LM of its context, and what is recorded of it."""
-
-    program: dspy.Module
-    lm: dspy.BaseLM | None
-    role: Role
-    ledger: UsageLedger
-    recorder: Recorder
-    watcher: ParseWatcher = field(default_factory=ParseWatcher)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +47,7 @@ class Sampler:
         seed: makes the rollout ids.
         self_consistent: learn from the agreement inside a group; the metric only scores evaluations.
         keep_demonstrations: keep with every rollout of a group what it takes to show it to later runs.
+        run: carries out the runs, see ``Executor``; None: in threads of this process.
     """
 
     def __init__(
@@ -77,8 +62,10 @@ class Sampler:
         seed: int,
         self_consistent: bool = False,
         keep_demonstrations: bool = False,
+        run: Runner | None = None,
     ) -> None:
         self._metric, self._sampling, self._slots = metric, sampling, slots
+        self._run = run or ThreadRunner(metric, sampling, slots).run
         self._work, self._spending, self._announce, self._seed = work, spending, announce, seed
         self._self_consistent, self._keep_demonstrations = self_consistent, keep_demonstrations
         self._retries = Retries(sampling.lm_retries, sampling.retry_delay)
@@ -106,14 +93,17 @@ class Sampler:
     ) -> Group:
         async def draw(number: int, variant: Variant) -> Rollout | None:
             identity = rollout_id(self._seed, step, item.key, number)
-
-            def begin(ledger: UsageLedger) -> _Run:
-                program, lm = variant.policy.sampled(identity, temperature)
-                recorder = Recorder(program, keep_demonstrations=self._keep_demonstrations)
-                return _Run(program, lm, "rollout", ledger, recorder)
-
+            how = Draw(
+                role="rollout",
+                number=number,
+                rollout_id=identity,
+                temperature=temperature,
+                scored=not self._self_consistent,
+                keep_demonstrations=self._keep_demonstrations,
+            )
             key = f"work/rollout/{variant.policy.identity}/{temperature!r}/{identity}"
-            rollout = await self._once(key, begin, item, number, role="rollout", lane=lane, abort_after=len(variants))
+            job = Job(variant.policy, item, how)
+            rollout = await self._once(key, job, lane=lane, abort_after=len(variants))
             return rollout and replace(rollout, left_out=variant.left_out)
 
         drawn = await gather([partial(draw, number, variant) for number, variant in enumerate(variants, start)])
@@ -128,99 +118,36 @@ class Sampler:
         Every ``repeat`` but the first, 0, has a rollout id of its own.
         """
         identity = rollout_id(self._seed, "evaluation", item.key, repeat) if repeat else None
-
-        def begin(ledger: UsageLedger) -> _Run:
-            program, lm = policy.as_is(identity)
-            return _Run(program, lm, "evaluation", ledger, Recorder(program))
-
         key = f"work/evaluation/{policy.identity}/{item.key}" + (f"/{identity}" if repeat else "")
-        return await self._once(key, begin, item, repeat, role="evaluation", lane=lane, abort_after=abort_after)
+        job = Job(policy, item, Draw(role="evaluation", number=repeat, rollout_id=identity))
+        return await self._once(key, job, lane=lane, abort_after=abort_after)
 
-    async def _once(
-        self,
-        key: str,
-        start: Callable[[UsageLedger], _Run],
-        item: Item,
-        number: int,
-        *,
-        role: Role,
-        lane: int,
-        abort_after: int,
-    ) -> Rollout | None:
+    async def _once(self, key: str, job: Job, *, lane: int, abort_after: int) -> Rollout | None:
         """The rollout that is kept under ``key``, or a new one as soon as there is a place."""
+        role = job.draw.role
 
         async def make(ledger: UsageLedger) -> Rollout | None:
             async with self._slots.place(priority=_PRIORITY, lane=lane):
                 if not self._spending.may_start(role):
                     return None
-                made, error = await self._retries.run(lambda: self._rollout(start(ledger), item, number, abort_after))
+                made, error = await self._retries.run(partial(self._rollout, job, ledger, abort_after))
             self._watch_the_lm(error)
             return made
 
         rollout = await self._work.once(key, Rollout, make, keep=_is_final)
         if rollout is not None:
             self._metric_has_worked |= rollout.reward is not None and rollout.failure is None
-            self._announce(RolloutFinished(rollout=rollout, evaluation=role == "evaluation", example=item.key))
+            self._announce(RolloutFinished(rollout=rollout, evaluation=role == "evaluation", example=job.item.key))
         return rollout
 
-    async def _rollout(self, run: _Run, item: Item, number: int, abort_after: int) -> tuple[Rollout, Exception | None]:
-        """Run the program and score the result; with the error when it is the LM's."""
-        started = time.monotonic()
-        try:
-            prediction = await self._predict(run, item)
-        except Exception as error:  # any error of a user's program is a record
-            failure = failure_of(error, run.watcher)
-            rollout = Rollout(number=number, turns=run.recorder.turns(), failure=failure)
-            if is_scored(failure):
-                rollout = replace(rollout, reward=self._sampling.failure_score)
-            return replace(rollout, seconds=time.monotonic() - started), None if is_scored(failure) else error
-        rollout = Rollout(
-            number=number,
-            outputs=outputs_of(prediction),
-            turns=run.recorder.turns(),
-            demonstrations=run.recorder.demonstrations(),
-        )
-        if run.role == "evaluation" or not self._self_consistent:
-            rollout = await self._score(rollout, run, item, prediction, abort_after)
-        return replace(rollout, seconds=time.monotonic() - started), None
-
-    async def _predict(self, run: _Run, item: Item) -> Any:
-        is_async = is_async_only(run.program)
-        call = partial(run.program.acall if is_async else run.program, **item.example.inputs())
-        watching = [*dspy.settings.callbacks, run.recorder.callback, run.watcher]
-        settings = {"lm": run.lm, "trace": run.recorder, "callbacks": watching}
-        return await self._call(call, run.ledger, run.role, is_async=is_async, **settings)
-
-    async def _score(self, rollout: Rollout, run: _Run, item: Item, prediction: Any, abort_after: int) -> Rollout:
-        call = partial(self._metric.call, item.example, prediction)
-        try:
-            result = await self._call(call, run.ledger, "metric", is_async=self._metric.is_async, trace=[])
-        except Exception as error:  # any error of a user's metric is a record, until it is systematic
-            self._count_metric_failure(error, abort_after)
-            return replace(rollout, failure=failure_of(error, kind="metric"))
-        reward = self._metric.interpret(result)
-        return replace(rollout, reward=reward.value, feedback=reward.feedback)
-
-    async def _call(
-        self, call: Callable[[], Any], ledger: UsageLedger, role: Role, *, is_async: bool, **settings: Any
-    ) -> Any:
-        """Run ``call`` under its own DSPy context, with its LM usage counted for ``role``, as long as it may take."""
-        meters = []
-
-        @contextmanager
-        def within() -> Iterator[None]:
-            with dspy.context(**settings), ledger.count(role) as meter:
-                meters.append(meter)
-                yield
-
-        try:
-            return await self._slots.call(
-                call, is_async=is_async, within=within, timeout=self._sampling.rollout_timeout
-            )
-        except DeadlinePassed:
-            for meter in meters:
-                meter.stop()
-            raise
+    async def _rollout(self, job: Job, ledger: UsageLedger, abort_after: int) -> tuple[Rollout, Exception | None]:
+        """Carry out a job; with the error when it is the LM's. The metric's is a record, until it is systematic."""
+        outcome = await self._run(job, ledger)
+        failure = outcome.rollout.failure
+        if failure is None or failure.kind != "metric":
+            return outcome.rollout, outcome.error
+        self._count_metric_failure(failure, outcome.error, abort_after)
+        return outcome.rollout, None
 
     def _watch_the_lm(self, error: Exception | None) -> None:
         """Count what fails on the LM's side; when it fails for good, the run is to stop."""
@@ -232,12 +159,12 @@ class Sampler:
             times = "once" if self._lm_failures == 1 else f"{self._lm_failures} times in a row"
             self._spending.lm_failed(error, f"the language model failed {times}")
 
-    def _count_metric_failure(self, error: Exception, abort_after: int) -> None:
+    def _count_metric_failure(self, failure: Failure, error: Exception | None, abort_after: int) -> None:
         self._metric_failures += 1
         if self._metric_failures >= abort_after and not self._metric_has_worked:
             raise MetricError(
-                f"metric {self._metric.name!r} raised {type(error).__name__} on each of the first "
-                f"{self._metric_failures} predictions: {error}"
+                f"metric {self._metric.name!r} raised {failure.error} on each of the first "
+                f"{self._metric_failures} predictions: {failure.message}"
             ) from error
 
 
