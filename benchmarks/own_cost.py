@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import diskcache
 import dspy
 
 from benchmarks.latency import SlowEngine, items, right, student
@@ -55,10 +56,17 @@ def compiling(rollouts: int, threads: int, run_dir: Path | None) -> float:
 
 
 def resuming(rollouts: int, run_dir: Path) -> float:
-    """CPU seconds of a finished step's rollouts when the run goes on: all of them are taken from the folder."""
+    """CPU seconds of a run that was killed before its step ended: all of its rollouts are taken from the folder."""
     _compile(rollouts, 4, run_dir)
-    (run_dir / "report.json").unlink()
-    return _cpu(lambda: _compile(rollouts, 4, run_dir)) / rollouts
+    with diskcache.Cache(str(run_dir / "store")) as store:
+        for key in [key for key in store if not str(key).startswith("work/")]:
+            del store[key]
+    return _cpu(lambda: _compile(rollouts, 4, run_dir))
+
+
+def on_disk(rollouts: int, run_dir: Path) -> float:
+    """Bytes a rollout in the folder of a run."""
+    return sum(file.stat().st_size for file in run_dir.rglob("*") if file.is_file()) / rollouts
 
 
 def remaining(rollouts: int) -> float:
@@ -142,7 +150,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     write_atomically(args.out, json.dumps(found, indent=1) + "\n")
     print(f"A plain call takes {found['plain_call_ms']:.2f} ms of CPU time.\n")
-    columns = ("rollouts", "ms a rollout", "beyond a plain call", "with run_dir", "bytes kept a rollout")
+    columns = (
+        "rollouts",
+        "ms a rollout",
+        "beyond a plain call",
+        "with run_dir",
+        "bytes kept a rollout",
+        "bytes on disk a rollout",
+    )
     rows = [[f"{row[name]:,}" for name in row] for row in found["rollouts"]]
     print("\n".join(markdown(columns, rows)))
     print()
@@ -153,6 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _growth(rollouts: int, threads: int, plain_ms: float) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         kept_ms = compiling(rollouts, threads, Path(folder) / "run") * 1e3
+        disk = on_disk(rollouts, Path(folder) / "run")
     own_ms = compiling(rollouts, threads, None) * 1e3
     return {
         "rollouts": rollouts,
@@ -160,6 +176,7 @@ def _growth(rollouts: int, threads: int, plain_ms: float) -> dict[str, float]:
         "beyond_ms": round(own_ms - plain_ms, 2),
         "run_dir_beyond_ms": round(kept_ms - plain_ms, 2),
         "bytes": round(remaining(rollouts)),
+        "disk_bytes": round(disk),
     }
 
 
@@ -170,7 +187,7 @@ def _once(rollouts: int) -> dict[str, float]:
             "putting 60 experiences into 200 predictors": assembling(),
             "finding overlaps among 2,000 edits": curating(),
             "writing the page of 5,000 rollouts": page(5000, where / "page"),
-            f"going on with {rollouts:,} kept rollouts": resuming(rollouts, where / "resumed") * rollouts,
+            f"going on with {rollouts:,} kept rollouts": resuming(rollouts, where / "resumed"),
         }
 
 
