@@ -2,7 +2,7 @@
 # make test   install what is needed and run the tests
 # make check  lint, format, types
 # make docs   build the documentation into site/
-# make bench  the larger measurement behind the README's table (about two hours on two cores)
+# make bench  every variant of the loop on three seeds (a night on two cores; goes on where it was stopped)
 # make bench-quick  every optimizer at an equal budget on a simulated model (about five minutes on two cores)
 PYTHON ?= python3
 VENV ?= .venv
