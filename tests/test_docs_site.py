@@ -239,8 +239,8 @@ def test_the_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     student, *steps = printed[4].replace("\n", " ").split("step ")
     assert student == "student: validation score 0.000 "
     assert [re.sub(r", \d+ s $", "", step) for step in steps] == [
-        "1/2: reward 0.400, 4/4 groups teach, 1 edit, validation 1.000",
-        "2/2: reward 1.000, 0/4 groups teach, 0 edits, validation 1.000",
+        "1/2: reward 0.400, 4/4 groups differ, 1 edit, validation 1.000",
+        "2/2: reward 1.000, 0/4 groups differ, 0 edits, validation 1.000",
     ]
     assert printed[5].endswith(f"[e1] {RULE}\n</experiences>\n")
     assert printed[6:] == ["score after: 1.0 change: 1.0\n", "A TILE IS LOOSE\n"]

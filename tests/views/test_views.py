@@ -60,8 +60,8 @@ def test_progress_prints_one_line_a_step_where_there_is_no_terminal() -> None:
     run(ProgressBar(Console(file=out, width=40)))
     lines = out.getvalue().splitlines()
     assert lines[0].startswith("student: validation score 0.")
-    assert lines[1].startswith("step 1/2: reward 0.") and ", 3/3 groups teach, 1 edit, validation 1.000, " in lines[1]
-    assert lines[2].startswith("step 2/2: reward 1.000, 0/3 groups teach, 0 edits, validation 1.000, ")
+    assert lines[1].startswith("step 1/2: reward 0.") and ", 3/3 groups differ, 1 edit, validation 1.000, " in lines[1]
+    assert lines[2].startswith("step 2/2: reward 1.000, 0/3 groups differ, 0 edits, validation 1.000, ")
     assert len(lines) == 3, "lines are not broken where there is no terminal"
     assert max(map(len, lines)) <= 80
 

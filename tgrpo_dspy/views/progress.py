@@ -81,7 +81,7 @@ def _line(record: StepRecord, steps: int) -> str:
     edits = len(record.applied)
     parts = [
         f"step {record.step}/{steps}: reward {record.mean_reward:.3f}",
-        f"{record.informative}/{len(record.groups)} groups teach" + (f" ({record.lost} lost)" if record.lost else ""),
+        f"{record.informative}/{len(record.groups)} groups differ" + (f" ({record.lost} lost)" if record.lost else ""),
         f"{edits} edit{'' if edits == 1 else 's'}" + (f" ({len(record.refused)} refused)" if record.refused else ""),
         *([] if record.evaluation is None else [f"validation {record.evaluation.mean:.3f}"]),
         f"{record.seconds:.0f} s",
