@@ -109,7 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = 0
     for folder in parser.parse_args(arguments).run_dir:
         try:
-            table = as_table(costs(*recorded_run(folder)))
+            report, recorded, _ = recorded_run(folder)
+            table = as_table(costs(report, recorded))
         except RunDirError as error:
             print(error, file=sys.stderr)
             failed = 1

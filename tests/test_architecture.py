@@ -10,6 +10,7 @@ import tgrpo_dspy
 PACKAGE = Path(tgrpo_dspy.__file__).parent
 ROOMS = (
     "errors",
+    "text",
     "settings",
     "cloning",
     "library",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import dspy
 
 from tgrpo_dspy.errors import ConfigurationError
+from tgrpo_dspy.text import whole
 
 
 def require(condition: bool, name: str, value: object, rule: str) -> None:
@@ -138,8 +139,8 @@ class Reflection:
         require(self.attempts >= 1, "attempts", self.attempts, "use 1 or more")
         require(0 < self.similarity <= 100, "similarity", self.similarity, "use a value in 1..100")
         objective = self.learning_objective
-        whole = objective.encode("utf-8", "replace").decode("utf-8") == objective
-        require(whole, "learning_objective", objective, "it holds half of a character (a lone surrogate)")
+        is_whole = whole(objective) == objective
+        require(is_whole, "learning_objective", objective, "it holds half of a character (a lone surrogate)")
         most = self.experiences_per_group
         require(most is None or most >= 1, "experiences_per_group", most, "use 1 or more, or None")
 

@@ -53,7 +53,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 def test_the_other_structure_is_counted_on_the_same_groups(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report, recorded = recorded_run(run_dir)
+    report, recorded, _ = recorded_run(run_dir)
     [step] = reference_cost.costs(report, recorded)
     informative = [group for group in report.steps[0].groups if group.spread > 0]
     assert 0 < step.informative == len(informative) <= step.groups == 4

@@ -10,6 +10,8 @@ from tgrpo_dspy import __version__
 from tgrpo_dspy.cli import commands, estimating
 from tgrpo_dspy.cli.sources import SOURCE
 
+_SAVED = "what program.save('….json') wrote"
+
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command; ``run`` of its result is what to call."""
@@ -50,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         help="put a library into a saved program",
         description="Write a copy of a saved program whose predictors carry the library, in place of one they carried.",
     )
-    apply.add_argument("program", metavar="PROGRAM", type=Path, help="what program.save('….json') wrote")
+    apply.add_argument("program", metavar="PROGRAM", type=Path, help=_SAVED)
     apply.add_argument("library", metavar="LIBRARY", type=Path, help=SOURCE)
     _finish(apply, commands.apply, json=True, output="program to write")
 
@@ -59,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         help="take the library out of a saved program",
         description="Write a copy of a saved program without experiences in its instructions.",
     )
-    strip.add_argument("program", metavar="PROGRAM", type=Path, help="what program.save('….json') wrote")
+    strip.add_argument("program", metavar="PROGRAM", type=Path, help=_SAVED)
     _finish(strip, commands.strip, json=True, output="program to write")
 
     report = subparsers.add_parser(

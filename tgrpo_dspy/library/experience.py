@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tgrpo_dspy.errors import LibraryError
+from tgrpo_dspy.text import whole
 
 _ID = re.compile(r"e[1-9][0-9]*")
 
@@ -62,7 +63,7 @@ class Experience:
             raise LibraryError(f"experience id {self.id!r} is not of the form 'e1', 'e2', …")
         if self.text != clean_text(self.text) or not self.text:
             raise LibraryError(f"experience {self.id}: text {self.text!r} must be one non-empty line; use clean_text()")
-        if any("\ud800" <= char <= "\udfff" for char in self.text):
+        if whole(self.text) != self.text:
             raise LibraryError(f"experience {self.id}: text {self.text!r} holds half of a character (a lone surrogate)")
 
     @property

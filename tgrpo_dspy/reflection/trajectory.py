@@ -16,6 +16,7 @@ from tgrpo_dspy.library.limits import estimate_tokens
 from tgrpo_dspy.library.outside import without_orders
 from tgrpo_dspy.records import Group, Rollout, Turn
 from tgrpo_dspy.sampling.traces import render_call, shorten
+from tgrpo_dspy.text import whole
 
 Summaries = Mapping[tuple[str, int], str]
 _Corrections = Mapping[str, Sequence[tuple[str, str]]]
@@ -323,8 +324,7 @@ def _fields(fields: Mapping[str, str], chars: int) -> list[str]:
 
 def _plain(text: str) -> str:
     """A text that no adapter takes for fields, and that can be encoded."""
-    text = _FIELD_MARKER.sub(r"\1:", text).replace("[[ ##", "[ [ ##")
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return whole(_FIELD_MARKER.sub(r"\1:", text).replace("[[ ##", "[ [ ##"))
 
 
 def _squeeze(groups: Sequence[Group], view: _View, size: int) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partialmethod
+from functools import cache, partialmethod
 from typing import Any
 
 import dspy
@@ -141,24 +141,25 @@ class Together(BaseCallback):
     """Callbacks that count as one. DSPy looks up the handlers of each again for every call, at 50 µs a callback."""
 
     def __init__(self, *callbacks: BaseCallback) -> None:
-        self._handlers = {
-            name: [getattr(callback, name) for callback in callbacks if name in _own(type(callback))]
-            for name in _HANDLERS
-        }
+        self._handlers: defaultdict[str, list[Callable[..., None]]] = defaultdict(list)
+        for callback in callbacks:
+            for name in _own(callback.__class__):
+                self._handlers[name].append(getattr(callback, name))
 
     def _tell(self, name: str, **what: Any) -> None:
-        for handler in self._handlers[name]:
+        for handler in self._handlers.get(name, ()):
             handler(**what)
 
 
-_HANDLERS = [name for name in vars(BaseCallback) if name.startswith("on_")]
+_HANDLERS = frozenset(name for name in vars(BaseCallback) if name.startswith("on_"))
 for _name in _HANDLERS:
     setattr(Together, _name, partialmethod(Together._tell, _name))
 
 
-def _own(kind: type) -> set[str]:
+@cache
+def _own(kind: type[BaseCallback]) -> frozenset[str]:
     """The handlers that a class has of its own."""
-    return {name for base in kind.__mro__ if base not in (BaseCallback, object) for name in vars(base)}
+    return _HANDLERS.intersection(name for base in kind.__mro__ if base is not BaseCallback for name in vars(base))
 
 
 class _CallCounter(BaseCallback):

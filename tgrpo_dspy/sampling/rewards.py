@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import dspy
 
 from tgrpo_dspy.errors import ConfigurationError, MetricError
+from tgrpo_dspy.text import whole
 
 _FULL_ARITY = 5
 
@@ -72,9 +73,7 @@ class Metric:
             raise self._broken(result, f"{type(score).__name__} is not a number")
         if not math.isfinite(score):
             raise self._broken(result, "a reward must be finite")
-        # Half a character, as a cut answer may hold, could not be written or sent to a model.
-        text = "" if feedback is None else str(feedback).encode("utf-8", "replace").decode("utf-8")
-        return Reward(float(score), text)
+        return Reward(float(score), "" if feedback is None else whole(str(feedback)))
 
     def _broken(self, result: Any, why: str) -> MetricError:
         return MetricError(

@@ -17,6 +17,7 @@ from dspy.utils.callback import BaseCallback
 
 from tgrpo_dspy.records import Demonstration, Turn
 from tgrpo_dspy.sampling.demos import demonstration
+from tgrpo_dspy.text import whole
 
 MAX_VALUE_CHARS = 4000
 
@@ -319,7 +320,7 @@ def _full_text(value: Any) -> str:
         return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
     if ";base64," in text:
         text = _DATA_URI.sub(_describe, text)
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    return whole(text)
 
 
 def _text(value: Any) -> str:

@@ -63,12 +63,12 @@ def html_of_run(run_dir: str | Path) -> str:
         RunDirError: when the folder has no report, because the run has not ended, or something that cannot be read.
     """
     folder = Path(run_dir)
-    report, recorded = recorded_run(folder)
-    return report_to_html(report, recorded=recorded, settings=_settings(folder), title=folder.absolute().name)
+    report, recorded, settings = recorded_run(folder)
+    return report_to_html(report, recorded=recorded, settings=settings, title=folder.absolute().name)
 
 
-def recorded_run(folder: Path) -> tuple[CompileReport, Recorded]:
-    """The report of a run, and its rollouts in full, from its folder.
+def recorded_run(folder: Path) -> tuple[CompileReport, Recorded, dict[str, Any]]:
+    """The report of a run, its rollouts in full, and its ``settings.json``, from its folder.
 
     Raises:
         RunDirError: as ``html_of_run``.
@@ -82,11 +82,12 @@ def recorded_run(folder: Path) -> tuple[CompileReport, Recorded]:
         raise RunDirError(f"{folder} cannot be read: {error}") from error
     except ValueError as error:
         raise RunDirError(f"{folder / 'report.json'} cannot be read: {error}") from error
-    chosen = _settings(folder).get("settings")
+    settings = _settings(folder)
+    chosen = settings.get("settings")
     seed = chosen.get("seed") if isinstance(chosen, dict) else None
     if isinstance(seed, int):
         add_kept(recorded, report, folder / "store", seed=seed)
-    return report, recorded
+    return report, recorded, settings
 
 
 def _settings(folder: Path) -> dict[str, Any]:
