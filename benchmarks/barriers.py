@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import dspy
 
-from benchmarks.latency import Timing, right, student
+from benchmarks.latency import Timing, longest_call, longest_rollouts, right, student
 
 T = TypeVar("T")
 
@@ -62,23 +62,18 @@ def run_with_barriers(
 
 def chain_with_barriers(timings: Sequence[Timing]) -> float:
     """The longest chain of calls that need each other's answers, in seconds; no stage needs all of the one before."""
-    scored, by_kind = [t.latency for t in timings if t.item and not t.temperature], defaultdict(list)
-    for timing in timings:
+    scored = [timing.latency for timing in timings if timing.item and not timing.temperature]
+    by_kind = defaultdict(list)
+    for timing in timings:  # what a stage is given is named in its prompts too, so the latest stage first
         kind = next((kind for kind in (_BATCH, _UPDATE, _ADVANTAGE, _SUMMARY) if f"## {kind} ##" in timing.text), "")
         by_kind[kind].append(timing)
-    rollouts: defaultdict[str, float] = defaultdict(float)
-    for timing in timings:
-        if timing.item and timing.temperature:
-            rollouts[timing.item] = max(rollouts[timing.item], timing.latency)
-    reflecting = (_SUMMARY, _ADVANTAGE, _UPDATE)
-    chains = [rollouts[item] + sum(_longest(by_kind[kind], item) for kind in reflecting) for item in rollouts]
+    chains = [
+        rollout + sum(longest_call(by_kind[kind], item) for kind in (_SUMMARY, _ADVANTAGE, _UPDATE))
+        for item, rollout in longest_rollouts(timings).items()
+    ]
     half = len(scored) // 2  # the student first, which nothing waits for, and the library last
-    learned = max(chains, default=0.0) + _longest(by_kind[_BATCH], "") + max(scored[half:], default=0.0)
+    learned = max(chains, default=0.0) + longest_call(by_kind[_BATCH]) + max(scored[half:], default=0.0)
     return max(learned, *scored[:half])
-
-
-def _longest(timings: Iterable[Timing], item: str) -> float:
-    return max((timing.latency for timing in timings if item in timing.text), default=0.0)
 
 
 def _asks(given: str, asked: str) -> Callable[[str], str]:

@@ -11,7 +11,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
@@ -92,13 +92,7 @@ class SlowEngine(ScriptedEngine):
             return response
 
     def _answer(self, call: Call) -> Any:
-        if "written" in call.asks_for:
-            item = call.fields["item"]
-            obeys = RULE in call.text or next(self._numbers) % _ONE_IN == 0
-            return {"written": item.upper() if obeys else item}
-        if not call.asks_for:
-            return f"```\n{RULE}\n```"
-        return {name: _as_asked(name) for name in call.asks_for}
+        return answer(call, self._numbers)
 
 
 def latencies(kind: Kind, median: float, seed: int) -> Iterator[float]:
@@ -128,9 +122,34 @@ def student() -> dspy.Module:
     return dspy.Predict("item -> written")
 
 
+def longest_rollouts(timings: Iterable[Timing]) -> dict[str, float]:
+    """By item, the longest of its rollouts, in seconds."""
+    longest: dict[str, float] = {}
+    for timing in timings:
+        if timing.item and timing.temperature:
+            longest[timing.item] = max(longest.get(timing.item, 0.0), timing.latency)
+    return longest
+
+
+def longest_call(timings: Iterable[Timing], part: str = "") -> float:
+    """The longest call whose prompt has this part, in seconds; 0: there is none."""
+    return max((timing.latency for timing in timings if part in timing.text), default=0.0)
+
+
 def bound(timings: Sequence[Timing], slots: int, chain: float) -> float:
     """Seconds that no order of the same calls can go below: the work over the slots, or what waits for each other."""
     return max(sum(timing.latency for timing in timings) / slots, chain)
+
+
+def answer(call: Call, numbers: Iterator[int]) -> Any:
+    """What the model writes; ``numbers`` count its runs of the program that no rule tells what is right."""
+    if "written" in call.asks_for:
+        item = call.fields["item"]
+        obeys = RULE in call.text or next(numbers) % _ONE_IN == 0
+        return {"written": item.upper() if obeys else item}
+    if not call.asks_for:
+        return f"```\n{RULE}\n```"
+    return {name: _as_asked(name) for name in call.asks_for}
 
 
 def _as_asked(name: str) -> str:

@@ -18,6 +18,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heapreplace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -25,7 +26,7 @@ from typing import Any
 import dspy
 
 from benchmarks.barriers import chain_with_barriers, run_with_barriers
-from benchmarks.latency import Kind, SlowEngine, Timing, bound, items, right, student
+from benchmarks.latency import Kind, SlowEngine, Timing, bound, items, longest_call, longest_rollouts, right, student
 from benchmarks.quiet import quiet
 from benchmarks.tables import markdown
 from tgrpo_dspy import TrainingFreeGRPO
@@ -71,16 +72,13 @@ def chain_of_steps(timings: Sequence[Timing], ends: Sequence[int]) -> float:
 
 def _chains(step: Sequence[Timing]) -> tuple[float, float, float]:
     """Of a step: scoring the student, in the first; the learning; scoring the library."""
-    rollouts: defaultdict[str, float] = defaultdict(float)
-    for timing in step:
-        if timing.item and timing.temperature:
-            rollouts[timing.item] = max(rollouts[timing.item], timing.latency)
+    rollouts = longest_rollouts(step)
     reflections = [
         timing.latency + max((rollouts[item] for item in rollouts if item in timing.text), default=0.0)
         for timing in step
         if "## attempts ##" in timing.text
     ]
-    curation = max((timing.latency for timing in step if "## proposals ##" in timing.text), default=0.0)
+    curation = longest_call(step, "## proposals ##")
     first = min((i for i, timing in enumerate(step) if timing.item and timing.temperature), default=0)
     scored = [(i, t.latency) for i, t in enumerate(step) if t.item and not t.temperature]
     before = max((latency for i, latency in scored if i < first), default=0.0)
@@ -108,7 +106,7 @@ def simba(engine: SlowEngine, examples: int, slots: int) -> float:
     steps = max(1, round((examples * _GROUP + _VALIDATION - 2 * examples) / (size * (_GROUP + 1))))
     optimizer = dspy.SIMBA(metric=right, bsize=size, num_candidates=_GROUP, max_steps=steps, num_threads=slots)
     optimizer.compile(student(), trainset=items(examples), seed=0)
-    return _longest_call(engine)
+    return longest_call(engine.timings)
 
 
 def gepa(engine: SlowEngine, examples: int, slots: int) -> float:
@@ -121,7 +119,7 @@ def gepa(engine: SlowEngine, examples: int, slots: int) -> float:
         seed=0,
     )
     optimizer.compile(student(), trainset=items(examples), valset=_validation())
-    return _longest_call(engine)
+    return longest_call(engine.timings)
 
 
 MODES: Mapping[str, Callable[[SlowEngine, int, int], float]] = {
@@ -164,13 +162,8 @@ def in_turn(latencies: Sequence[float], slots: int) -> float:
     """
     free = [0.0] * slots
     for latency in latencies:
-        free.sort()
-        free[0] += latency
+        heapreplace(free, free[0] + latency)
     return max(free)
-
-
-def _longest_call(engine: SlowEngine) -> float:
-    return max(timing.latency for timing in engine.timings)
 
 
 def _validation() -> list[dspy.Example]:

@@ -13,12 +13,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from itertools import count, pairwise
 
 import dspy
 
-from benchmarks.latency import RULE, items, right, student
+from benchmarks.latency import answer, items, right, student
 from benchmarks.tables import markdown
 from programs.country_records.data import splits
 from programs.country_records.metric import field_accuracy
@@ -42,7 +41,8 @@ class Shared:
 
 def shared_in_steps(examples: int, threads: int) -> list[list[Shared]]:
     """Compile once, and see what the prompts of every step share."""
-    engine, ends = ScriptedEngine(_answer), [0]
+    numbers = count()
+    engine, ends = ScriptedEngine(lambda call: answer(call, numbers)), [0]
 
     def step_ended(event: Event) -> None:
         if isinstance(event, StepFinished):
@@ -76,15 +76,6 @@ def _reusable(texts: Sequence[str]) -> float:
 
 def _common(one: str, other: str) -> int:
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-def _answer(call: Call) -> Any:
-    if "written" in call.asks_for:
-        item = call.fields["item"]
-        return {"written": item.upper() if RULE in call.text or call.number % 3 == 0 else item}
-    return {name: RULE for name in call.asks_for if name != "edits"} | {
-        name: f'[{{"operation": "ADD", "lesson": "{RULE}"}}]' for name in call.asks_for if name == "edits"
-    }
 
 
 def reused_by_the_server(examples: int, threads: int) -> dict[str, tuple[int, int]]:

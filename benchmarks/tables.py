@@ -73,15 +73,15 @@ def summary(by_task: Mapping[str, Sequence[Result]], variants: Sequence[str], se
 
 def _summed(name: str, rows: Sequence[Row | None]) -> list[str]:
     scored = [row for row in rows if row is not None and row.by_seed]
-    cells = [_short_score(row) if row is not None and row.by_seed else _NOTHING for row in rows]
+    cells = [_short_score(row, "held-out") if row is not None and row.by_seed else _NOTHING for row in rows]
     means = [row.measured("held-out").mean for row in scored]
     mean = f"{fmean(means):.3f}" if len(means) == len(rows) else _NOTHING
     failed = sum(len(row.failed) for row in rows if row is not None)
     return [name, *cells, mean, str(failed), " ".join(f"{row.calls():,.0f}" for row in scored) or _NOTHING]
 
 
-def _short_score(row: Row) -> str:
-    measured = row.measured("held-out")
+def _short_score(row: Row, name: str) -> str:
+    measured = row.measured(name)
     return f"{measured.mean:.3f} ± {measured.standard_error:.3f}"
 
 
@@ -92,7 +92,7 @@ def _score(row: Row, name: str) -> str:
         return _NOTHING
     each = [f"{fmean(result['scores'][name]):.3f}" for result in row.by_seed.values()]
     by_seed = f" ({', '.join(each)})" if len(each) > 1 else ""
-    return f"{measured.mean:.3f} ± {measured.standard_error:.3f}{by_seed}"
+    return f"{_short_score(row, name)}{by_seed}"
 
 
 def _difference(row: Row, other: Row, name: str) -> str:

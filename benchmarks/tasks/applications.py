@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import atexit
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import dspy
 
@@ -18,10 +18,8 @@ from programs.math_reasoning.program import agent as solver
 from programs.math_reasoning.program import chain_of_thought
 from programs.task import Sizes, Splits, Task
 from programs.web_search.local_web import questions
-from programs.web_search.local_web.server import LocalWeb
-from programs.web_search.local_web.stable import StableWeb
+from programs.web_search.local_web.stable import StableWeb, stable_web
 from programs.web_search.metric import exact_answer
-from programs.web_search.pages import PageReader
 from programs.web_search.program import agent as searcher
 
 _MAX_ITERS = 6
@@ -40,14 +38,11 @@ def tasks(data_dir: Path) -> list[Task]:
         sizes=_PROBLEMS,
         local_lm={"max_tokens": 768},
     )
-    with_tool = Task(
+    with_tool = replace(
+        reasoning,
         name="gsm8k_python",
         source="GSM8K (MIT), with a Python tool; out-of-domain: AIME 2024 and 2025",
         student=_solver,
-        metric=math_accuracy,
-        splits=partial(_problems, data_dir=data_dir),
-        sizes=_PROBLEMS,
-        local_lm={"max_tokens": 768},
     )
     web = Task(
         name="local_web",
@@ -87,5 +82,4 @@ def _web() -> StableWeb:
     """The local web, served until the process ends."""
     served = ExitStack()
     atexit.register(served.close)
-    web = served.enter_context(LocalWeb())
-    return StableWeb(web, served.enter_context(PageReader(private_hosts=[urlsplit(web.url).netloc])))
+    return served.enter_context(stable_web())

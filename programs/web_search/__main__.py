@@ -7,14 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from programs.command import Application, CommandError, run
 from programs.task import HELD_OUT, MissingDataError, Sizes, Splits, Task, take
 from programs.web_search.engines import engine_from_env
 from programs.web_search.local_web import questions
-from programs.web_search.local_web.server import LocalWeb
-from programs.web_search.local_web.stable import StableWeb
+from programs.web_search.local_web.stable import stable_web
 from programs.web_search.metric import Judge, exact_answer
 from programs.web_search.pages import PageReader
 from programs.web_search.program import agent
@@ -59,9 +57,8 @@ def _open(args: argparse.Namespace) -> Iterator[Task]:
         with PageReader() as reader:
             yield _task(args, engine_from_env(), reader)
         return
-    with LocalWeb() as web, PageReader(private_hosts=[urlsplit(web.url).netloc]) as reader:
-        stable = StableWeb(web, reader)
-        yield _task(args, stable, stable)
+    with stable_web() as web:
+        yield _task(args, web, web)
 
 
 def _task(args: argparse.Namespace, engine: SearchEngine, reader: Reader) -> Task:

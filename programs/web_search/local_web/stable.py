@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 from programs.web_search.local_web.server import LocalWeb
 from programs.web_search.pages import Page, PageReader
@@ -36,3 +39,10 @@ class StableWeb:
 
     def _shown(self, url: str) -> str:
         return NAME + url.removeprefix(self._web.url) if url.startswith(self._web.url) else url
+
+
+@contextmanager
+def stable_web() -> Iterator[StableWeb]:
+    """The local web, served for the length of the block."""
+    with LocalWeb() as web, PageReader(private_hosts=[urlsplit(web.url).netloc]) as reader:
+        yield StableWeb(web, reader)
