@@ -23,7 +23,7 @@ from tgrpo_dspy.library.experience import Experience
 from tgrpo_dspy.library.instructions import strip
 from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.records import CompileReport, Evaluation, Measured, StepRecord, Usage
-from tgrpo_dspy.runs.events import Announcer, RunFinished, StepFinished
+from tgrpo_dspy.runs.events import Announcer, EditDecided, RunFinished, StepDecided, StepFinished, Warned
 from tgrpo_dspy.runs.spending import Spending
 from tgrpo_dspy.runs.usage import difference
 from tgrpo_dspy.runs.work import Work
@@ -86,6 +86,8 @@ class Loop:
         """Score the student, go through the steps, and keep the best library, and the exemplars that are worth it."""
         started = time.monotonic()
         task, learner, spending = self.task, self.learner, self.spending
+        frozen = tuple(frozen_parts(task.student))
+        self._warn(frozen, "compiled before, and frozen since (_compiled is True)")
         student_score = await learner.score(task.carried, step=0)
         self._set_aside()
         selection = Selection(self.acceptance, task.carried, student_score)
@@ -94,7 +96,7 @@ class Loop:
         steps: list[StepRecord] = []
         async for record in self._steps(selection):
             steps.append(record)
-            self.announce(StepFinished(record=record))
+            self._tell(record)
         if spending.lm_error is not None and not any(record.applied for record in steps):
             raise spending.lm_error
         exemplars = foremost((e for record in steps for e in record.exemplars), self.exemplars)
@@ -110,7 +112,7 @@ class Loop:
             usage=self.work.ledger.total(),
             seconds=time.monotonic() - started,
             stopped_by=spending.stopped_by,
-            frozen=tuple(frozen_parts(task.student)),
+            frozen=frozen,
             untouched=_untouched(task.student, steps, student_score),
             exemplars=chosen.exemplars,
             choices=choices,
@@ -119,6 +121,7 @@ class Loop:
         )
         if report.stopped_by is None:
             self.work.keep(RESULT, CompileReport, report, {})
+        self._warn(report.untouched, "never ran")
         self.announce(RunFinished(report=report))
         return report
 
@@ -171,6 +174,20 @@ class Loop:
             seconds=time.monotonic() - started,
             exemplars=explored.exemplars,
         )
+
+    def _tell(self, record: StepRecord) -> None:
+        """Announce a step, what became of its edits, and what is left of the budget."""
+        decided = [(edit, None) for edit in record.applied] + [(r.edit, r.reason) for r in record.refused]
+        for edit, refused in decided:
+            self.announce(EditDecided(step=record.step, edit=edit, refused=refused))
+        self.announce(StepDecided(step=record.step, accepted=record.accepted, verdict=record.verdict))
+        self.announce(StepFinished(record=record))
+        self.spending.tell()
+
+    def _warn(self, parts: Sequence[str], why: str) -> None:
+        """Announce what of the student got no experience."""
+        if parts:
+            self.announce(Warned(message=f"no experience goes to {', '.join(parts)}: {why}"))
 
     async def _pruned(self, chosen: Offer) -> tuple[ExperienceLibrary, Mapping[str, Measured], tuple[Experience, ...]]:
         """The library without what was measured harmful on the validation set, every effect, and what is gone."""

@@ -245,7 +245,7 @@ class TrainingFreeGRPO(Teleprompter):
                     self._announcing(folder, listeners, verbose=verbose) as announce,
                 ):
                     announce(self._run_started(task))
-                    report = await self._loop(task, work, secrets, budget or Budget(), announce, slots, runner).run()
+                    report = await self._loop(task, work, budget or Budget(), announce, slots, runner).run()
         self.report = report
         kept = _unchanged(report.library, task.carried)
         others = dict.fromkeys(report.untouched, kept)
@@ -291,16 +291,15 @@ class TrainingFreeGRPO(Teleprompter):
         self,
         task: Task,
         work: Work,
-        secrets: Secrets,
         budget: Budget,
         announce: Announcer,
         slots: Slots,
         runner: Runner,
     ) -> Loop:
-        spending = watch(budget, work, announce, secrets)
+        spending = watch(budget, work, announce)
         return Loop(
             task=task,
-            learner=self._learner(task, work, secrets, spending, announce, slots, runner),
+            learner=self._learner(task, work, spending, announce, slots, runner),
             curriculum=self._curriculum(task),
             acceptance=self._acceptance,
             work=work,
@@ -317,7 +316,6 @@ class TrainingFreeGRPO(Teleprompter):
         self,
         task: Task,
         work: Work,
-        secrets: Secrets,
         spending: Spending,
         announce: Announcer,
         slots: Slots,
@@ -326,7 +324,7 @@ class TrainingFreeGRPO(Teleprompter):
         """The stages of a step, made for this student."""
         student = task.student
         retries = Retries(self.sampling.lm_retries, self.sampling.retry_delay)
-        asker = Asker(self.reflection_lm or task.lm, slots, work, spending, retries, secrets)
+        asker = Asker(self.reflection_lm or task.lm, slots, work, spending, retries, announce)
         sampler = sampler_type()(
             metric=self._metric,
             sampling=self.sampling,

@@ -15,7 +15,7 @@ import pytest
 
 from tests.scripted import RULE, Shouting, exact, examples, reflects
 from tests.test_docs import ROOT, run_examples
-from tgrpo_dspy import MetricError, OpenTelemetryListener, Sampling, TrainingFreeGRPO
+from tgrpo_dspy import Budget, MetricError, OpenTelemetryListener, Sampling, TrainingFreeGRPO
 from tgrpo_dspy.runs.events import Event, StepFinished
 from tgrpo_dspy.testing import Call
 
@@ -244,6 +244,14 @@ def test_a_resumed_run_has_spans_of_what_it_does_and_names_what_was_done(traces:
     (root,) = again.named("compile")
     notes = [(event.name, dict(event.attributes or {}).get("tgrpo.step")) for event in root.events]
     assert ("step of an earlier call", 1) in notes
+
+
+def test_warnings_and_the_budget_are_noted(traces: Traces) -> None:
+    run(OpenTelemetryListener(traces.provider), budget=Budget(max_rollouts=88, max_cost=1.0))
+    (root,) = traces.named("compile")
+    notes = {event.name: dict(event.attributes or {}) for event in root.events}
+    assert notes["budget"] == {"tgrpo.bound": "max_rollouts", "tgrpo.spent": 22, "tgrpo.most": 88}
+    assert "max_cost=1 " in str(notes["warning"]["tgrpo.message"])
 
 
 def test_texts_are_masked_and_cut(traces: Traces, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def open_scorer(
     description = secrets.mask_in(_describe(student, metric, sampling)) if folder else {}
     with open_run(folder, description) as store:
         work, announce = Work(store, UsageLedger(), secrets), Announcer(listeners)
-        spending = watch(budget or Budget(), work, announce, secrets)
+        spending = watch(budget or Budget(), work, announce)
         sampler = Sampler(
             metric=asked,
             sampling=sampling,
@@ -120,11 +120,15 @@ def lm_of(program: dspy.Module) -> dspy.BaseLM:
     return default or next(iter(lms.values()))
 
 
-def watch(budget: Budget, work: Work, announce: Announcer, secrets: Secrets) -> Spending:
+def watch(budget: Budget, work: Work, announce: Announcer) -> Spending:
     """Watches the budget, with what the store holds counted as spent."""
     before, runs = work.spent_before() if budget != Budget() else (Usage(), 0)
     return Spending(
-        budget, lambda: sum(work.fresh.total().values(), start=before), announce=announce, secrets=secrets, runs=runs
+        budget,
+        lambda: sum(work.fresh.total().values(), start=before),
+        announce=announce,
+        secrets=work.secrets,
+        runs=runs,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,17 +11,15 @@ import dspy
 from dspy.utils.exceptions import LMError
 from pydantic_core import to_jsonable_python
 
+from tgrpo_dspy.runs.events import Announcer, Warned
 from tgrpo_dspy.runs.hashing import fingerprint
 from tgrpo_dspy.runs.identity import describe_lm, describe_program
 from tgrpo_dspy.runs.retries import Retries
-from tgrpo_dspy.runs.secrets import Secrets
 from tgrpo_dspy.runs.spending import Spending
 from tgrpo_dspy.runs.usage import UsageLedger
 from tgrpo_dspy.runs.work import Work
 from tgrpo_dspy.sampling.executor import Slots, is_async_only
 from tgrpo_dspy.sampling.failures import is_permanent
-
-logger = logging.getLogger(__name__)
 
 # Reflection goes before rollouts: what follows waits for it.
 _PRIORITY = 0
@@ -39,14 +36,14 @@ class Asker:
         work: keeps finished answers, and gives them back.
         spending: asked before a call starts.
         retries: for LM failures that may pass.
-        secrets: what must not get into the log.
+        announce: told of what is lost.
     """
 
     def __init__(
-        self, lm: dspy.BaseLM, slots: Slots, work: Work, spending: Spending, retries: Retries, secrets: Secrets
+        self, lm: dspy.BaseLM, slots: Slots, work: Work, spending: Spending, retries: Retries, announce: Announcer
     ) -> None:
         self._lm, self._slots, self._work = lm, slots, work
-        self._spending, self._retries, self._secrets = spending, retries, secrets
+        self._spending, self._retries, self._announce = spending, retries, announce
         self._identities: dict[int, str] = {}
 
     async def ask(self, module: dspy.Module, **inputs: str) -> Any:
@@ -93,14 +90,15 @@ class Asker:
         except LMError as error:
             return None, error
         except Exception as error:  # whatever a model or a user's module does, the step goes on without it
-            self._log(error)
+            self._lost(error)
             return _UNREADABLE, None
 
     def _give_up(self, error: Exception) -> None:
         if is_permanent(error):
             self._spending.lm_failed(error, "the reflection LM refuses to answer")
         else:
-            self._log(error)
+            self._lost(error)
 
-    def _log(self, error: Exception) -> None:
-        logger.warning("a reflection was lost: %s", self._secrets.mask(f"{type(error).__name__}: {error}"))
+    def _lost(self, error: Exception) -> None:
+        text = self._work.secrets.mask(f"{type(error).__name__}: {error}")
+        self._announce(Warned(message=f"a reflection was lost: {text}"))

@@ -60,10 +60,10 @@ def merge(
 
 
 async def _curated(edits: list[Edit], base: ExperienceLibrary, lm: dspy.BaseLM, settings: Reflection) -> list[Edit]:
-    secrets, ledger = Secrets.of([lm]), UsageLedger()
-    spending = Spending(Budget(), Usage, Announcer(), secrets)
-    work = Work(NoStore(), ledger, secrets)
-    asker = Asker(lm, Slots(dspy.settings.num_threads), work, spending, Retries(0, 0.0), secrets)
+    announce = Announcer()
+    work = Work(NoStore(), UsageLedger(), Secrets.of([lm]))
+    spending = Spending(Budget(), Usage, announce, work.secrets)
+    asker = Asker(lm, Slots(dspy.settings.num_threads), work, spending, Retries(0, 0.0), announce)
     curated = await Curator(settings.curation or Curation(), asker, settings).curate(edits, base)
     if spending.lm_error is not None:
         raise spending.lm_error

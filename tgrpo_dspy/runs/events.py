@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from tgrpo_dspy.library.edits import Edit
 from tgrpo_dspy.records import CompileReport, Evaluation, Group, Rollout, StepRecord
 
 logger = logging.getLogger(__name__)
@@ -62,10 +63,44 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EditDecided:
+    """An edit of a step was carried out, or refused for a reason. In a step that is rolled back both are undone."""
+
+    step: int
+    edit: Edit
+    refused: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDecided:
+    """Learning goes on from a step's library, or from where the step began; the verdict says why."""
+
+    step: int
+    accepted: bool
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepFinished:
     """A step ended."""
 
     record: StepRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetSpent:
+    """After a step, how much of the budget is gone: ``spent`` of ``most``, for the bound that is nearest."""
+
+    bound: str
+    spent: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warned:
+    """Something is not as it should be, and the run goes on."""
+
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +124,11 @@ Event = (
     | GroupFinished
     | ReflectionFinished
     | Evaluated
+    | EditDecided
+    | StepDecided
     | StepFinished
+    | BudgetSpent
+    | Warned
     | RunStopped
     | RunFinished
 )
@@ -100,12 +139,17 @@ Listener = Callable[[Event], None]
 
 
 class Announcer:
-    """Hands events to listeners. A listener that raises is reported once in the log and never harms the run."""
+    """Hands events to listeners, and warnings to the log as well.
+
+    A listener that raises is reported once in the log and never harms the run.
+    """
 
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
         self._listeners = list(listeners)
 
     def __call__(self, event: Event) -> None:
+        if isinstance(event, Warned):
+            logger.warning(event.message)
         for listener in list(self._listeners):
             try:
                 listener(event)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tgrpo_dspy.errors import LMUnavailableError
 from tgrpo_dspy.records import Role, Usage
-from tgrpo_dspy.runs.events import Announcer, RunStopped
+from tgrpo_dspy.runs.events import Announcer, BudgetSpent, RunStopped, Warned
 from tgrpo_dspy.runs.secrets import Secrets
 from tgrpo_dspy.settings import Budget
 
@@ -37,6 +37,7 @@ class Spending:
         self._started = time.monotonic()
         self._aside: dict[Role, Usage] = {}
         self._runs_aside = 0
+        self._warned = False
         self.stopped_by: str | None = None
         self.lm_error: LMUnavailableError | None = None
 
@@ -71,19 +72,37 @@ class Spending:
             self.lm_error.__cause__ = error if self._secrets.mask(str(error)) == str(error) else None
         self.stop(f"lm: {text}")
 
+    def tell(self) -> None:
+        """Announce how near the budget is to its end, where there is one."""
+        usage = self._usage()
+        spent = self._spent(usage, self._runs)
+        if spent:
+            self._announce(max(spent, key=lambda event: event.spent / event.most))
+        if usage.unpriced and self._budget.max_cost is not None and not self._warned:
+            self._warned = True
+            message = (
+                f"max_cost={self._budget.max_cost:g} bounds less than all: the price of some LM calls is not known"
+            )
+            self._announce(Warned(message=f"{message}; max_lm_calls or max_tokens bound those too"))
+
     def _reached(self, role: Role) -> str | None:
         """The bound that leaves no room for a piece of work."""
-        usage = self._usage() + self._aside.get(role, Usage())
         runs = self._runs + (self._runs_aside if role == "rollout" else 0)
+        spent = self._spent(self._usage() + self._aside.get(role, Usage()), runs if role in _RUNS else 0)
+        return next((f"{event.bound}={event.most:g}" for event in spent if event.spent >= event.most), None)
+
+    def _spent(self, usage: Usage, runs: int) -> list[BudgetSpent]:
+        """What has been used of every bound that is set."""
         spent = {
-            "max_rollouts": runs if role in _RUNS else 0,
+            "max_rollouts": runs,
             "max_lm_calls": usage.calls,
             "max_tokens": usage.prompt_tokens + usage.completion_tokens,
             "max_cost": usage.cost,
             "max_seconds": time.monotonic() - self._started,
         }
-        for name, value in spent.items():
-            bound = getattr(self._budget, name)
-            if bound is not None and value >= bound:
-                return f"{name}={bound:g}"
-        return None
+        bounds = {name: getattr(self._budget, name) for name in spent}
+        return [
+            BudgetSpent(bound=name, spent=value, most=bounds[name])
+            for name, value in spent.items()
+            if bounds[name] is not None
+        ]

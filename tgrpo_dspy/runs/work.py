@@ -28,7 +28,7 @@ class Work:
     """
 
     def __init__(self, store: Store, ledger: UsageLedger, secrets: Secrets) -> None:
-        self._store, self._secrets = store, secrets
+        self._store, self.secrets = store, secrets
         self.ledger = ledger
         self.fresh = UsageLedger(parent=ledger)
 
@@ -54,7 +54,7 @@ class Work:
             found: T = value
             return found
         ledger = UsageLedger(parent=self.fresh)
-        made: T = self._secrets.mask_in(await make(ledger))
+        made: T = self.secrets.mask_in(await make(ledger))
         if keep(made):
             self._store.put(key, codec.dump_json((made, ledger.total())).decode())
         return made

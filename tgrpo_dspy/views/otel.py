@@ -13,6 +13,7 @@ import dspy
 from tgrpo_dspy.evaluation.scores import mean_score
 from tgrpo_dspy.records import CompileReport, Evaluation, Group, StepRecord
 from tgrpo_dspy.runs.events import (
+    BudgetSpent,
     Evaluated,
     Event,
     ReflectionFinished,
@@ -20,6 +21,7 @@ from tgrpo_dspy.runs.events import (
     RunStopped,
     StepFinished,
     StepStarted,
+    Warned,
 )
 from tgrpo_dspy.runs.usage import UsageLedger
 from tgrpo_dspy.sampling.examples import Item
@@ -183,6 +185,10 @@ class _Run(Follower):
             self._finish(event.record)
         elif isinstance(event, RunStopped):
             self._spans.note("stopped", reason=event.reason)
+        elif isinstance(event, BudgetSpent):
+            self._spans.note("budget", bound=event.bound, spent=event.spent, most=event.most)
+        elif isinstance(event, Warned):
+            self._spans.note("warning", message=event.message)
         elif isinstance(event, RunFinished):
             self._spans.tell(self._span, **_result(event.report))
 

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
 
+from tgrpo_dspy.library.edits import Edit
 from tgrpo_dspy.library.files import save_library, write_atomically
 from tgrpo_dspy.records import Evaluation, Group, StepRecord
 from tgrpo_dspy.runs.events import Event, RunFinished, StepFinished
@@ -66,6 +67,8 @@ def _brief(value: object) -> Any:
         return _step(value)
     if isinstance(value, Evaluation):
         return {"mean": value.mean, "scores": value.scores}
+    if isinstance(value, Edit):
+        return {name: getattr(value, name) for name in ("operation", "ids", "text", "target")}
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
