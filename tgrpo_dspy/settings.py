@@ -9,13 +9,15 @@ from typing import Any, Literal
 import dspy
 
 from tgrpo_dspy.errors import ConfigurationError
-from tgrpo_dspy.text import whole
+from tgrpo_dspy.text import shorten, whole
+
+_SHOWN_CHARS = 200
 
 
 def require(condition: bool, name: str, value: object, rule: str) -> None:
     """Raise ``ConfigurationError`` naming the setting, its value and the rule it breaks."""
     if not condition:
-        raise ConfigurationError(f"{name}={value!r} cannot work: {rule}")
+        raise ConfigurationError(f"{name}={shorten(repr(value), _SHOWN_CHARS)} cannot work: {rule}")
 
 
 @dataclass(frozen=True, kw_only=True)

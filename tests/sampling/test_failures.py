@@ -127,5 +127,6 @@ def test_feedback_with_half_a_character_is_feedback_like_any_other(tmp_path: Pat
             dspy.Predict("question -> answer"), trainset=examples(2), run_dir=tmp_path / "run", verbose=False
         )
     assert "cut ? off" in model.reflections[0].fields["attempts"]
-    with pytest.raises(ConfigurationError, match="learning_objective"):
-        Reflection(learning_objective="\ud83d")
+    with pytest.raises(ConfigurationError, match="learning_objective") as refused:
+        Reflection(learning_objective="\ud83d" + "y" * 10_000)
+    assert len(str(refused.value)) < 400

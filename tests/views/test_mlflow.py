@@ -298,14 +298,14 @@ def test_no_secret_is_logged(store: Path, experiment: str, monkeypatch: pytest.M
     assert [file for file in files if SECRET.encode() in file.read_bytes()] == []
 
 
-def test_long_texts_and_half_characters_are_logged(experiment: str) -> None:
+def test_long_texts_are_logged(experiment: str) -> None:
     def graded(gold: Any, pred: Any, trace: Any = None) -> dspy.Prediction:
         return dspy.Prediction(score=exact(gold, pred), feedback="x" * 10_000)
 
-    compiled(MlflowListener(), metric=graded, reflection=Reflection(learning_objective="half \ud83d " + "y" * 10_000))
+    compiled(MlflowListener(), metric=graded, reflection=Reflection(learning_objective="y" * 10_000))
     (run,) = runs(experiment)
     told = run.data.params["reflection.learning_objective"]
-    assert told.startswith(r"half \ud83d yyy") and told.endswith("y…") and 5000 < len(told) <= 6000
+    assert told.startswith("yyy") and told.endswith("y…") and 5000 < len(told) <= 6000
     assert {"library.json", "report.html", "best_model.json"} <= artefacts(run)
 
 

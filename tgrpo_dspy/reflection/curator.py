@@ -16,8 +16,8 @@ from tgrpo_dspy.reflection.curation import Cluster, clusters, parts, render_prop
 from tgrpo_dspy.reflection.parsing import to_edits
 from tgrpo_dspy.reflection.trajectory import render_library
 from tgrpo_dspy.sampling.executor import gather
-from tgrpo_dspy.sampling.traces import shorten
 from tgrpo_dspy.settings import Reflection
+from tgrpo_dspy.text import shorten
 
 
 class Curator:

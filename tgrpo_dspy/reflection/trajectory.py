@@ -15,8 +15,8 @@ from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.library.limits import estimate_tokens
 from tgrpo_dspy.library.outside import without_orders
 from tgrpo_dspy.records import Group, Rollout, Turn
-from tgrpo_dspy.sampling.traces import render_call, shorten
-from tgrpo_dspy.text import whole
+from tgrpo_dspy.sampling.traces import render_call
+from tgrpo_dspy.text import shorten, whole
 
 Summaries = Mapping[tuple[str, int], str]
 _Corrections = Mapping[str, Sequence[tuple[str, str]]]

@@ -13,7 +13,8 @@ import pydantic
 
 from tgrpo_dspy.errors import ConfigurationError
 from tgrpo_dspy.runs.hashing import without_addresses
-from tgrpo_dspy.sampling.traces import render_value, shorten
+from tgrpo_dspy.sampling.traces import render_value
+from tgrpo_dspy.text import shorten
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from dspy.utils.exceptions import (
 
 from tgrpo_dspy.records import Failure, FailureKind
 from tgrpo_dspy.sampling.executor import DeadlinePassed
-from tgrpo_dspy.sampling.traces import render_value, shorten
+from tgrpo_dspy.sampling.traces import render_value
+from tgrpo_dspy.text import shorten
 
 _MAX_MESSAGE_CHARS = 2000
 _SCORED: tuple[FailureKind, ...] = ("parse", "program", "timeout", "context")

@@ -17,7 +17,7 @@ from dspy.utils.callback import BaseCallback
 
 from tgrpo_dspy.records import Demonstration, Turn
 from tgrpo_dspy.sampling.demos import demonstration
-from tgrpo_dspy.text import whole
+from tgrpo_dspy.text import shorten, whole
 
 MAX_VALUE_CHARS = 4000
 
@@ -42,15 +42,6 @@ def render_value(value: Any, limit: int = MAX_VALUE_CHARS) -> str:
         '<image: png, 12 KB, #c17d9f>'
     """
     return shorten(_full_text(value), limit)
-
-
-def shorten(text: str, limit: int) -> str:
-    """Cut the middle out of a text longer than ``limit`` characters, saying how much is gone."""
-    if len(text) <= limit:
-        return text
-    keep = max(0, limit - 15)
-    head, tail = keep - keep // 2, keep // 2
-    return f"{text[:head]} …[{len(text) - keep} more]… {text[len(text) - tail :]}"
 
 
 def render_call(name: str, arguments: Mapping[str, str]) -> str:
