@@ -38,6 +38,7 @@ class Timing:
         item: of a run of the program, what it was given; "": something else was asked.
         text: of the prompt, when something else was asked.
         temperature: of the call.
+        told: whether the prompt states the rule.
         start: seconds since the engine was made.
         latency: what the model itself took, in seconds.
     """
@@ -45,6 +46,7 @@ class Timing:
     item: str
     text: str
     temperature: float
+    told: bool
     start: float
     latency: float
 
@@ -85,6 +87,7 @@ class SlowEngine(ScriptedEngine):
                     item=item,
                     text="" if item else call.text,
                     temperature=request.config.temperature or 0.0,
+                    told=RULE in call.system,
                     start=start - self._made,
                     latency=latency,
                 )

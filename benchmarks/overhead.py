@@ -31,67 +31,36 @@ from benchmarks.quiet import quiet
 from benchmarks.tables import markdown
 from tgrpo_dspy import TrainingFreeGRPO
 from tgrpo_dspy.library.files import write_atomically
-from tgrpo_dspy.runs.events import Event, StepFinished
 
 _GROUP = 5
 _VALIDATION = 16
 RESULT = Path(__file__).parent / "results" / "overhead.json"
 
 
-class Steps:
-    """A listener that keeps when steps end."""
+def chain_of_step(timings: Sequence[Timing]) -> float:
+    """The longest chain of calls of a ``compile`` of one step that need each other's answers, in seconds.
 
-    def __init__(self, engine: SlowEngine) -> None:
-        self._engine = engine
-        self.ends: list[int] = []
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, StepFinished):
-            self.ends.append(len(self._engine.timings))
-
-
-def chain_of_steps(timings: Sequence[Timing], ends: Sequence[int]) -> float:
-    """The longest chain of calls of ``compile`` that need each other's answers, in seconds.
-
-    A reflection needs the rollouts of the items it is shown; curation all reflections; the next step and the scoring of
-    the library need both. Nothing needs the score of the student or of a library.
-
-    Args:
-        timings: of all calls, in the order of their ends.
-        ends: how many calls had ended at the end of each step.
+    A reflection needs the rollouts of the items it is shown; curation all reflections; the scoring of the library both.
+    Nothing needs the score of the student.
     """
-    learned = longest = 0.0
-    start = 0
-    for end in ends:
-        before, learning, after = _chains(timings[start:end])
-        longest = max(longest, before, learned + learning + after)
-        learned += learning
-        start = end
-    return longest
-
-
-def _chains(step: Sequence[Timing]) -> tuple[float, float, float]:
-    """Of a step: scoring the student, in the first; the learning; scoring the library."""
-    rollouts = longest_rollouts(step)
+    rollouts = longest_rollouts(timings)
     reflections = [
         timing.latency + max((rollouts[item] for item in rollouts if item in timing.text), default=0.0)
-        for timing in step
+        for timing in timings
         if "## attempts ##" in timing.text
     ]
-    curation = longest_call(step, "## proposals ##")
-    first = min((i for i, timing in enumerate(step) if timing.item and timing.temperature), default=0)
-    scored = [(i, t.latency) for i, t in enumerate(step) if t.item and not t.temperature]
-    before = max((latency for i, latency in scored if i < first), default=0.0)
-    after = max((latency for i, latency in scored if i > first), default=0.0)
-    return before, max([*rollouts.values(), *reflections], default=0.0) + curation, after
+    learning = max([*rollouts.values(), *reflections], default=0.0) + longest_call(timings, "## proposals ##")
+    scores = [timing for timing in timings if timing.item and not timing.temperature]
+    student = max((timing.latency for timing in scores if not timing.told), default=0.0)
+    library = max((timing.latency for timing in scores if timing.told), default=0.0)
+    return max(student, learning + library)
 
 
 def ours(engine: SlowEngine, examples: int, slots: int) -> float:
     """Run the optimizer once; the longest chain of its calls."""
-    steps = Steps(engine)
     optimizer = TrainingFreeGRPO(right, group_size=_GROUP, epochs=1, num_threads=slots)
-    optimizer.compile(student(), trainset=items(examples), valset=_validation(), listeners=[steps], verbose=False)
-    return chain_of_steps(engine.timings, steps.ends)
+    optimizer.compile(student(), trainset=items(examples), valset=_validation(), verbose=False)
+    return chain_of_step(engine.timings)
 
 
 def barriers(engine: SlowEngine, examples: int, slots: int) -> float:

@@ -23,7 +23,7 @@ from programs.country_records.data import splits
 from programs.country_records.metric import field_accuracy
 from programs.country_records.program import program
 from tgrpo_dspy import Experience, ExperienceLibrary, TrainingFreeGRPO, evaluate, inject
-from tgrpo_dspy.runs.events import Event, StepFinished
+from tgrpo_dspy.runs.events import Event, StepStarted
 from tgrpo_dspy.testing import Call, ScriptedEngine
 
 _GROUP = 5
@@ -42,17 +42,17 @@ class Shared:
 def shared_in_steps(examples: int, threads: int) -> list[list[Shared]]:
     """Compile once, and see what the prompts of every step share."""
     numbers = count()
-    engine, ends = ScriptedEngine(lambda call: answer(call, numbers)), [0]
+    engine, starts = ScriptedEngine(lambda call: answer(call, numbers)), list[int]()
 
-    def step_ended(event: Event) -> None:
-        if isinstance(event, StepFinished):
-            ends.append(len(engine.calls))
+    def step_starts(event: Event) -> None:
+        if isinstance(event, StepStarted):
+            starts.append(len(engine.calls))
 
     with dspy.context(lm=engine.lm(cache=False), disable_history=True):
         TrainingFreeGRPO(right, group_size=_GROUP, epochs=1, batch_size=examples // 2, num_threads=threads).compile(
-            student(), trainset=items(examples), listeners=[step_ended], verbose=False
+            student(), trainset=items(examples), listeners=[step_starts], verbose=False
         )
-    steps = [engine.calls[start:end] for start, end in pairwise(ends)]
+    steps = [engine.calls[start:end] for start, end in pairwise([*starts, len(engine.calls)])]
     return [list(_shared(step)) for step in steps]
 
 

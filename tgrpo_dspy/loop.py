@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import dspy
 
@@ -25,10 +27,14 @@ from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.records import CompileReport, Evaluation, Measured, StepRecord, Usage
 from tgrpo_dspy.runs.events import Announcer, EditDecided, RunFinished, StepDecided, StepFinished, Warned
 from tgrpo_dspy.runs.spending import Spending
-from tgrpo_dspy.runs.usage import difference
+from tgrpo_dspy.runs.usage import UsageLedger
 from tgrpo_dspy.runs.work import Work
 from tgrpo_dspy.sampling.curriculum import Curriculum
 from tgrpo_dspy.sampling.examples import Item
+from tgrpo_dspy.sampling.executor import Later, task_group
+
+if TYPE_CHECKING:  # DSPy 3.4.0 loads anyio lazily, and its parts cannot be loaded before it
+    from anyio.abc import TaskGroup
 
 RESULT = "result"
 """Where the report of a finished run is kept."""
@@ -50,6 +56,18 @@ class Task:
         return self.carried if self.initial is None else self.initial
 
 
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """A step whose library is to be scored, what it used so far, and when it began.
+
+    ``used`` is None for a step that an earlier run has finished.
+    """
+
+    record: StepRecord
+    used: UsageLedger | None = None
+    started: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
     """One run of the method.
@@ -67,6 +85,7 @@ class Loop:
         prune: whether to measure and prune the library at the end.
         prune_level: chance at which an experience without effect is pruned.
         seed: draws what is measured then.
+        waits: whether a step waits for the score of the one before, or goes on beside it.
     """
 
     task: Task
@@ -81,28 +100,27 @@ class Loop:
     prune: bool
     prune_level: float
     seed: int
+    waits: bool
 
     async def run(self) -> CompileReport:
-        """Score the student, go through the steps, and keep the best library, and the exemplars that are worth it."""
+        """Go through the steps, and keep the best library, and the exemplars that are worth it."""
         started = time.monotonic()
-        task, learner, spending = self.task, self.learner, self.spending
+        task, spending = self.task, self.spending
         frozen = tuple(frozen_parts(task.student))
         self._warn(frozen, "compiled before, and frozen since (_compiled is True)")
-        student_score = await learner.score(task.carried, step=0)
-        self._set_aside()
-        selection = Selection(self.acceptance, task.carried, student_score)
-        if task.library != task.carried:
-            selection.start(task.library, await learner.score(task.library, step=0))
         steps: list[StepRecord] = []
-        async for record in self._steps(selection):
-            steps.append(record)
-            self._tell(record)
+        async with task_group() as tasks:
+            start = Later(tasks, self._start)
+            async for record in self._steps(tasks, start):
+                steps.append(record)
+                self._tell(record)
+            selection = await start.get()
         if spending.lm_error is not None and not any(record.applied for record in steps):
             raise spending.lm_error
         exemplars = foremost((e for record in steps for e in record.exemplars), self.exemplars)
-        best = selection.best
+        best, student_score = selection.best, selection.student_score
         beside = best if len(best.library) else selection.current
-        chosen, choices = await learner.choose(best.library, beside.library, exemplars, student_score)
+        chosen, choices = await self.learner.choose(best.library, beside.library, exemplars, student_score)
         library, effects, pruned = await self._pruned(chosen)
         report = CompileReport(
             steps=tuple(steps),
@@ -125,36 +143,64 @@ class Loop:
         self.announce(RunFinished(report=report))
         return report
 
-    async def _steps(self, selection: Selection) -> AsyncIterator[StepRecord]:
-        """The paper's algorithm, step by step; what an earlier run finished is taken over from it."""
+    async def _start(self) -> Selection:
+        """Score the student, and the library that learning starts from."""
+        task, learner = self.task, self.learner
+        selection = Selection(self.acceptance, task.carried, await learner.score(task.carried, step=0))
+        self._set_aside()
+        if task.library != task.carried:
+            selection.start(task.library, await learner.score(task.library, step=0))
+        return selection
+
+    async def _steps(self, tasks: TaskGroup, start: Later[Selection]) -> AsyncIterator[StepRecord]:
+        """The paper's algorithm, step by step.
+
+        A step's library is scored while the next step goes on from it, unless where that starts depends on the score.
+        """
+        library = self.task.library
+        scored: Later[StepRecord] | None = None
+        if self.waits:
+            await start.get()
+        for step, epoch, batch in self._batches():
+            learned = await self._learn(library, batch, step, epoch)
+            if self.spending.stopped_by is not None and not learned.record.groups:
+                break
+            self.curriculum.observe(learned.record.groups, epoch)
+            selection = await start.get()
+            if scored is not None:
+                yield self._decide(await scored.get(), selection)
+            scored = Later(tasks, partial(self._score, learned))
+            library = learned.record.after
+            if self.waits or learned.used is None:
+                yield self._decide(await scored.get(), selection)
+                scored, library = None, selection.current.library
+        if scored is not None:
+            yield self._decide(await scored.get(), await start.get())
+
+    def _batches(self) -> Iterator[tuple[int, int, list[Item]]]:
+        """Number, epoch and batch of every step, until the run has to stop."""
         step = 0
         for epoch in range(1, self.epochs + 1):
             for batch in self.curriculum.batches(epoch):
                 if self.spending.stopped_by is not None:
                     return
                 step += 1
-                record: StepRecord | None = self.work.recall(f"step/{step}", StepRecord)
-                if record is not None:
-                    self.learner.remember(record)
-                else:
-                    record = await self._step(selection.current.library, batch, step, epoch)
-                    if self.spending.stopped_by is None:
-                        self.work.keep(f"step/{step}", StepRecord, record, record.usage)
-                    elif not record.groups:
-                        return
-                self.curriculum.observe(record.groups, epoch)
-                accepted, verdict = selection.decide(step, record.after, record.evaluation)
-                if not accepted:
-                    self.learner.roll_back(record)
-                yield replace(record, accepted=accepted, verdict=verdict)
+                yield step, epoch, batch
 
-    async def _step(self, library: ExperienceLibrary, batch: list[Item], step: int, epoch: int) -> StepRecord:
-        """Explore a batch, improve the library by what set its better runs apart, score the new one."""
-        before, started = self.work.ledger.total(), time.monotonic()
-        explored = await self.learner.explore(batch, library, step, highest=self.curriculum.highest)
-        improved = await self.learner.improve(explored, library, step)
-        evaluation = await self.learner.score(improved.applied.library, step)
-        return StepRecord(
+    async def _learn(self, library: ExperienceLibrary, batch: list[Item], step: int, epoch: int) -> _Learned:
+        """Explore a batch and improve the library by what set its better runs apart.
+
+        What an earlier run finished is taken over from it.
+        """
+        kept: StepRecord | None = self.work.recall(f"step/{step}", StepRecord)
+        if kept is not None:
+            self.learner.remember(kept)
+            return _Learned(kept)
+        started = time.monotonic()
+        with self.work.part() as used:
+            explored = await self.learner.explore(batch, library, step, highest=self.curriculum.highest)
+            improved = await self.learner.improve(explored, library, step)
+        record = StepRecord(
             step=step,
             epoch=epoch,
             groups=explored.groups,
@@ -168,12 +214,37 @@ class Loop:
             effects=improved.effects,
             before=library,
             after=improved.applied.library,
-            evaluation=evaluation,
+            evaluation=None,
             ran=explored.ran,
-            usage=difference(self.work.ledger.total(), before),
-            seconds=time.monotonic() - started,
+            usage={},
+            seconds=0.0,
             exemplars=explored.exemplars,
         )
+        return _Learned(record, used, started)
+
+    async def _score(self, learned: _Learned) -> StepRecord:
+        """The record of a step with the score of its library, which makes it complete; it is kept then."""
+        if learned.used is None:
+            return learned.record
+        with self.work.part() as used:
+            evaluation = await self.learner.score(learned.record.after, learned.record.step)
+        learned.used.add(used.total())
+        record = replace(
+            learned.record,
+            evaluation=evaluation,
+            usage=learned.used.total(),
+            seconds=time.monotonic() - learned.started,
+        )
+        if self.spending.stopped_by is None:
+            self.work.keep(f"step/{record.step}", StepRecord, record, record.usage)
+        return record
+
+    def _decide(self, record: StepRecord, selection: Selection) -> StepRecord:
+        """Whether learning goes on from the step's library, or as if the step had not been."""
+        accepted, verdict = selection.decide(record.step, record.after, record.evaluation)
+        if not accepted:
+            self.learner.roll_back(record)
+        return replace(record, accepted=accepted, verdict=verdict)
 
     def _tell(self, record: StepRecord) -> None:
         """Announce a step, what became of its edits, and what is left of the budget."""

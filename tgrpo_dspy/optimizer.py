@@ -16,7 +16,7 @@ from dspy.teleprompt import Teleprompter
 from tgrpo_dspy.cloning import ProgramT, choices, held_lms, require_predictors
 from tgrpo_dspy.errors import ConfigurationError
 from tgrpo_dspy.estimation import Estimate, estimate
-from tgrpo_dspy.evaluation.acceptance import acceptance_of
+from tgrpo_dspy.evaluation.acceptance import acceptance_of, always_goes_on
 from tgrpo_dspy.evaluation.choice import most_offers
 from tgrpo_dspy.evaluation.evaluator import Evaluator
 from tgrpo_dspy.evaluation.exemplars import show
@@ -310,6 +310,7 @@ class TrainingFreeGRPO(Teleprompter):
             prune=self.validation.prune,
             prune_level=self.sampling.trial_level,
             seed=self.seed,
+            waits=budget != Budget() or not always_goes_on(self._acceptance),
         )
 
     def _learner(

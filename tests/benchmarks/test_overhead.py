@@ -10,7 +10,7 @@ import pytest
 from benchmarks import prefixes
 from benchmarks.barriers import chain_with_barriers
 from benchmarks.latency import Timing, bound, latencies
-from benchmarks.overhead import MODES, chain_of_steps, in_turn, measure
+from benchmarks.overhead import MODES, chain_of_step, in_turn, measure
 
 
 @pytest.fixture(autouse=True)
@@ -21,30 +21,30 @@ def no_cache() -> Iterator[None]:
 
 
 def rollout(item: str, latency: float) -> Timing:
-    return Timing(item=item, text="", temperature=0.7, start=0.0, latency=latency)
+    return Timing(item=item, text="", temperature=0.7, told=False, start=0.0, latency=latency)
 
 
-def scored(item: str, latency: float) -> Timing:
-    return Timing(item=item, text="", temperature=0.0, start=0.0, latency=latency)
+def scored(item: str, latency: float, *, told: bool = False) -> Timing:
+    return Timing(item=item, text="", temperature=0.0, told=told, start=0.0, latency=latency)
 
 
 def asked(text: str, latency: float) -> Timing:
-    return Timing(item="", text=text, temperature=0.0, start=0.0, latency=latency)
+    return Timing(item="", text=text, temperature=0.0, told=False, start=0.0, latency=latency)
 
 
-def test_the_longest_chain_of_steps() -> None:
-    first = [
-        scored("v", 9.0),  # the student: nothing waits for its score
+def test_the_longest_chain_of_a_step() -> None:
+    step = [
         rollout("a", 1.0),
         rollout("b", 5.0),
+        scored("v", 9.0),  # the student, beside the rollouts: nothing waits for its score
         asked("[[ ## attempts ## ]] a", 3.0),  # 1 + 3
         asked("[[ ## proposals ## ]]", 2.0),
-        scored("v", 7.0),  # of the library: the next step does not wait for it
+        scored("v", 7.0, told=True),  # the library
     ]
-    second = [rollout("a", 4.0), asked("[[ ## attempts ## ]] a", 1.5), scored("v", 0.5)]
-    assert chain_of_steps(first, [6]) == 5.0 + 2.0 + 7.0
-    assert chain_of_steps([*first, *second], [6, 9]) == max(14.0, 5.0 + 2.0 + 4.0 + 1.5 + 0.5)
-    assert bound(first, 2, 14.0) == 14.0 and bound(first, 1, 14.0) == 27.0
+    assert chain_of_step(step) == 5.0 + 2.0 + 7.0
+    assert chain_of_step([*step, asked("[[ ## attempts ## ]] b", 0.5)]) == 5.0 + 0.5 + 2.0 + 7.0
+    assert chain_of_step([*step, scored("w", 20.0)]) == 20.0
+    assert bound(step, 2, 14.0) == 14.0 and bound(step, 1, 14.0) == 27.0
 
 
 def test_the_longest_chain_with_barriers() -> None:

@@ -101,8 +101,8 @@ def test_calls_of_many_threads_are_all_counted() -> None:
 
 def test_what_a_ledger_counts_its_parents_count_too() -> None:
     whole = UsageLedger()
-    run = UsageLedger(parent=whole)
-    first, second = UsageLedger(parent=run), UsageLedger(parent=run)
+    run = UsageLedger(whole)
+    first, second = UsageLedger(run), UsageLedger(run)
     ask(scripted(), first, "first of two?")
     ask(scripted(), second, "second of two?", "third?")
     assert first.total()["rollout"].calls == 1
@@ -112,7 +112,7 @@ def test_what_a_ledger_counts_its_parents_count_too() -> None:
 
 def test_usage_of_an_earlier_run_is_added_to_the_ledger_and_its_parents() -> None:
     whole = UsageLedger()
-    part = UsageLedger(parent=whole)
+    part = UsageLedger(whole)
     paid: dict[Any, Usage] = {"rollout": Usage(calls=2, cost=0.5), "metric": Usage()}
     part.add(paid)
     part.add(paid)

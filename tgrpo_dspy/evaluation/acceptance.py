@@ -113,6 +113,11 @@ class Gate:
         return Best().decide(student=student, current=current, new=new, best=best)
 
 
+def always_goes_on(acceptance: Acceptance) -> bool:
+    """Whether the next step starts from a step's library whatever its score, so that it need not wait for it."""
+    return type(acceptance) in (Best, Last)
+
+
 _BY_NAME: dict[str, Acceptance] = {"best": Best(), "gate": Gate(), "last": Last()}
 
 

@@ -21,7 +21,7 @@ class Selection:
     """
 
     def __init__(self, acceptance: Acceptance, carried: ExperienceLibrary, evaluation: Evaluation | None) -> None:
-        self._acceptance = acceptance
+        self._acceptance, self.student_score = acceptance, evaluation
         self._student = self.current = self.best = _candidate(0, carried, evaluation)
 
     def start(self, library: ExperienceLibrary, evaluation: Evaluation | None) -> None:

@@ -26,18 +26,18 @@ class UsageLedger:
     """Adds up LM usage by role; safe to use from many threads.
 
     Args:
-        parent: a ledger to which everything counted here is added too.
+        parents: ledgers to which everything counted here is added too.
 
     Example:
         >>> whole = UsageLedger()
-        >>> part = UsageLedger(parent=whole)
+        >>> part = UsageLedger(whole)
         >>> part.add({"rollout": Usage(calls=2)})
         >>> whole.total()["rollout"].calls
         2
     """
 
-    def __init__(self, parent: UsageLedger | None = None) -> None:
-        self._parent = parent
+    def __init__(self, *parents: UsageLedger) -> None:
+        self._parents = parents
         self._lock = threading.Lock()
         self._usage: defaultdict[Role, Usage] = defaultdict(Usage)
 
@@ -61,8 +61,8 @@ class UsageLedger:
             for role, used in usage.items():
                 if used != Usage():
                     self._usage[role] += used
-        if self._parent is not None:
-            self._parent.add(usage)
+        for parent in self._parents:
+            parent.add(usage)
 
     def total(self) -> Mapping[Role, Usage]:
         """Usage by role so far; roles without a call are absent."""

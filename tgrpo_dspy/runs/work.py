@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, TypeVar
 
@@ -17,6 +19,8 @@ T = TypeVar("T")
 _RUNS = ("work/rollout/", "work/evaluation/")
 _DONE: TypeAdapter[tuple[Any, dict[Role, Usage]]] = TypeAdapter(tuple[Any, dict[Role, Usage]])
 
+_parts: ContextVar[tuple[UsageLedger, ...]] = ContextVar("_parts", default=())
+
 
 class Work:
     """Does every piece of work at most once for a store.
@@ -30,7 +34,17 @@ class Work:
     def __init__(self, store: Store, ledger: UsageLedger, secrets: Secrets) -> None:
         self._store, self.secrets = store, secrets
         self.ledger = ledger
-        self.fresh = UsageLedger(parent=ledger)
+        self.fresh = UsageLedger(ledger)
+
+    @contextmanager
+    def part(self) -> Iterator[UsageLedger]:
+        """A ledger of what is done within the block, and in tasks that are started there, whenever those end."""
+        ledger = UsageLedger()
+        token = _parts.set((ledger,))
+        try:
+            yield ledger
+        finally:
+            _parts.reset(token)
 
     async def once(
         self, key: str, kind: Any, make: Callable[[UsageLedger], Awaitable[T]], *, keep: Callable[[T], bool]
@@ -50,10 +64,11 @@ class Work:
         text = self._store.get(key)
         if text is not None:
             value, usage = codec.validate_json(text)
-            self.ledger.add(usage)
+            for counting in (self.ledger, *_parts.get()):
+                counting.add(usage)
             found: T = value
             return found
-        ledger = UsageLedger(parent=self.fresh)
+        ledger = UsageLedger(self.fresh, *_parts.get())
         made: T = self.secrets.mask_in(await make(ledger))
         if keep(made):
             self._store.put(key, codec.dump_json((made, ledger.total())).decode())

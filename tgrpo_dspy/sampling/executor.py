@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from heapq import heappop, heappush
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import dspy
 
@@ -149,6 +149,28 @@ async def gather(calls: list[Callable[[], Awaitable[T]]]) -> list[T]:
         for index, call in enumerate(calls):
             tasks.start_soon(keep, index, call)
     return [results[index] for index in range(len(calls))]
+
+
+class Later(Generic[T]):
+    """A result that is worked out beside other work, in a task group.
+
+    Args:
+        tasks: the group.
+        make: works it out.
+    """
+
+    def __init__(self, tasks: TaskGroup, make: Callable[[], Awaitable[T]]) -> None:
+        self._made = Event()
+        tasks.start_soon(self._make, make)
+
+    async def _make(self, make: Callable[[], Awaitable[T]]) -> None:
+        self._result = await make()
+        self._made.set()
+
+    async def get(self) -> T:
+        """The result, as soon as it is there."""
+        await self._made.wait()
+        return self._result
 
 
 def run_anywhere(call: Callable[[], Awaitable[T]]) -> T:

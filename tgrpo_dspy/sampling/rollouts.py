@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tgrpo_dspy.errors import MetricError
-from tgrpo_dspy.records import Failure, Group, Rollout
+from tgrpo_dspy.records import Failure, Group, Role, Rollout
 from tgrpo_dspy.runs.events import Announcer, RolloutFinished
 from tgrpo_dspy.runs.retries import Retries
 from tgrpo_dspy.runs.spending import Spending
@@ -23,7 +23,9 @@ from tgrpo_dspy.sampling.rewards import Metric
 from tgrpo_dspy.sampling.threads import ThreadRunner
 from tgrpo_dspy.settings import Sampling
 
-_PRIORITY = 1
+# A library is scored while the next step goes on from it. Its runs go first, so that the score is told no later than if
+# the step waited for it.
+_PRIORITIES: dict[Role, int] = {"evaluation": 1, "rollout": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class Sampler:
         role = job.draw.role
 
         async def make(ledger: UsageLedger) -> Rollout | None:
-            async with self._slots.place(priority=_PRIORITY, lane=lane):
+            async with self._slots.place(priority=_PRIORITIES[role], lane=lane):
                 if not self._spending.may_start(role):
                     return None
                 made, error = await self._retries.run(partial(self._rollout, job, ledger, abort_after))

@@ -83,6 +83,10 @@ class _Spans:
         """Make a span the current one."""
         return self._context.attach(self._trace.set_span_in_context(span))
 
+    def leave(self, within: Any) -> None:
+        """Make the span before the current one again; ``within`` is what ``enter`` returned in the same context."""
+        self._context.detach(within)
+
     def tell(self, span: Any, **attributes: object) -> None:
         """Set the attributes that are known."""
         with self._harmless():
@@ -162,15 +166,15 @@ class _SpanningSampler(Sampler):
 
 
 class _Run(Follower):
-    """The span of one compile, and the one of the step it is in."""
+    """The span of one compile, and those of its steps; two may be open, when one waits for its score."""
 
     def __init__(self, spans: _Spans, call: Call) -> None:
         self._spans = spans
         self._span = spans.start("compile", student=type(call.student).__name__)
         self._within = spans.enter(self._span)
         self._sampling = _following.set(spans)
-        self._step: Any = None
-        self._number = 0
+        self._steps: dict[int, Any] = {}
+        self._current: int | None = None
         self._within_step: Any = None
 
     def __call__(self, event: Event) -> None:
@@ -194,25 +198,34 @@ class _Run(Follower):
 
     def end(self, compiled: dspy.Module | None, error: BaseException | None) -> None:
         """Close what is open."""
-        if self._step is not None:
-            self._spans.end(self._step)
+        for step in self._steps.values():
+            self._spans.end(step)
         if error is not None:
             self._spans.fail(self._span, type(error).__name__, error)
         _following.reset(self._sampling)
         self._spans.end(self._span, self._within)
 
     def _begin(self, event: StepStarted) -> None:
-        self._number = event.step
-        self._step = self._spans.start("step", step=event.step, examples=event.examples, group_size=event.group_size)
-        self._within_step = self._spans.enter(self._step)
+        self._leave()
+        span = self._spans.start("step", step=event.step, examples=event.examples, group_size=event.group_size)
+        self._steps[event.step], self._current = span, event.step
+        self._within_step = self._spans.enter(span)
 
     def _finish(self, record: StepRecord) -> None:
-        if self._step is None or record.step != self._number:
+        if record.step not in self._steps:
             self._spans.note("step of an earlier call", step=record.step)
             return
-        self._spans.tell(self._step, **_changes(record))
-        self._spans.end(self._step, self._within_step)
-        self._step = None
+        if record.step == self._current:
+            self._leave()
+        span = self._steps.pop(record.step)
+        self._spans.tell(span, **_changes(record))
+        self._spans.end(span)
+
+    def _leave(self) -> None:
+        """Make the span of the compile the current one again."""
+        if self._current is not None:
+            self._spans.leave(self._within_step)
+        self._current = None
 
 
 def _changes(record: StepRecord) -> dict[str, object]:
