@@ -24,7 +24,20 @@ from dspy.utils.exceptions import ContextWindowExceededError, LMAuthError, LMRat
 from tests.runs.kill_child import Salted, metric
 from tests.sampling.distant import Distant, learned, noted, without_timings
 from tests.scripted import RULE, Shouting, exact, examples
-from tgrpo_dspy import Budget, ConfigurationError, LMUnavailableError, MetricError, Sampling
+from tgrpo_dspy import (
+    Budget,
+    ConfigurationError,
+    Experience,
+    ExperienceLibrary,
+    LMUnavailableError,
+    MetricError,
+    Sampling,
+    attribute,
+    evaluate,
+    inject,
+    prune,
+    read_library,
+)
 from tgrpo_dspy.records import Rollout, Usage
 from tgrpo_dspy.runs.events import Event, RolloutFinished
 from tgrpo_dspy.runs.usage import UsageLedger
@@ -83,6 +96,22 @@ class Rollouts(list[tuple[bool, str, Rollout]]):
     def __call__(self, event: Event) -> None:
         if isinstance(event, RolloutFinished):
             self.append((event.evaluation, event.example, replace(event.rollout, seconds=0.0)))
+
+
+def test_programs_are_measured_elsewhere_too(pool: PoolExecutor, tmp_path: Path) -> None:
+    library = ExperienceLibrary((Experience(id="e1", text=RULE), Experience(id="e2", text="Be kind.")))
+    program = inject(Salted(), library)
+    found, processes = [], []
+    for name, executor in (("here", "threads"), ("there", pool)):
+        settings: Any = {"metric": metric, "num_threads": 2, "executor": executor}
+        with dspy.context(lm=Distant(tmp_path / name).lm()):
+            scores = evaluate(program, devset=examples(5), **settings).scores
+            attribution = attribute(program, evalset=examples(5), **settings)
+            kept = read_library(prune(program, attribution, evalset=examples(5), **settings).program)
+        found.append((scores, attribution.effects, kept))
+        processes.append({line[0] for line in noted(tmp_path / name)})
+    assert found[0] == found[1]
+    assert processes[0] == {os.getpid()} and os.getpid() not in processes[1]
 
 
 class Moody(Salted):

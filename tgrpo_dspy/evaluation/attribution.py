@@ -24,6 +24,7 @@ from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.records import Evaluation, Measured, Role, Usage
 from tgrpo_dspy.runs.usage import difference
 from tgrpo_dspy.sampling.executor import run_anywhere
+from tgrpo_dspy.sampling.jobs import Executor
 from tgrpo_dspy.settings import Budget, Sampling, require
 
 
@@ -120,6 +121,7 @@ def attribute(
     budget: Budget | None = None,
     repeats: int = 1,
     num_threads: int | None = None,
+    executor: str | Executor = "threads",
     seed: int = 0,
     sampling: Sampling | None = None,
     run_dir: str | Path | None = None,
@@ -144,6 +146,7 @@ def attribute(
         budget: what it may spend; None: as many runs of the program as leaving each experience out once takes.
         repeats: runs per example and part, for programs whose answers vary; 1 or more.
         num_threads: runs at once; None: ``dspy.settings.num_threads``.
+        executor: where the program and the metric run, as for ``TrainingFreeGRPO``.
         seed: draws the orders, and makes the rollout ids of repeats.
         sampling: failure reward, deadline and retries; its temperature is not used.
         run_dir: folder that keeps every finished run, shared by ``attribute`` and ``prune``; not that of ``compile``.
@@ -185,6 +188,7 @@ def attribute(
             budget=budget,
             repeats=repeats,
             num_threads=num_threads,
+            executor=executor,
             seed=seed,
             sampling=sampling,
             run_dir=run_dir,
@@ -201,6 +205,7 @@ async def aattribute(
     budget: Budget | None = None,
     repeats: int = 1,
     num_threads: int | None = None,
+    executor: str | Executor = "threads",
     seed: int = 0,
     sampling: Sampling | None = None,
     run_dir: str | Path | None = None,
@@ -218,6 +223,7 @@ async def aattribute(
         metric=metric,
         budget=budget,
         num_threads=num_threads,
+        executor=executor,
         seed=seed,
         sampling=sampling,
         run_dir=run_dir,

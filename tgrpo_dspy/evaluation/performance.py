@@ -18,6 +18,7 @@ from tgrpo_dspy.evaluation.scores import PairedDifference, mean_score, over_exam
 from tgrpo_dspy.records import Measured, Role, Rollout, Usage
 from tgrpo_dspy.runs.events import Listener
 from tgrpo_dspy.sampling.executor import run_anywhere
+from tgrpo_dspy.sampling.jobs import Executor
 from tgrpo_dspy.sampling.policy import Policy
 from tgrpo_dspy.settings import Budget, Sampling, require
 
@@ -106,6 +107,7 @@ def evaluate(
     repeats: int = 1,
     budget: Budget | None = None,
     num_threads: int | None = None,
+    executor: str | Executor = "threads",
     seed: int = 0,
     sampling: Sampling | None = None,
     run_dir: str | Path | None = None,
@@ -123,6 +125,7 @@ def evaluate(
         repeats: runs per example; every run but the first has a rollout id of its own, so give the LM a temperature.
         budget: what it may spend.
         num_threads: runs at once; None: ``dspy.settings.num_threads``.
+        executor: where the program and the metric run, as for ``TrainingFreeGRPO``.
         seed: makes the rollout ids of the repeats.
         sampling: failure score, deadline and retries; its temperature is not used.
         run_dir: folder that keeps every finished run, so that nothing is paid for twice; not that of ``compile``.
@@ -154,6 +157,7 @@ def evaluate(
             repeats=repeats,
             budget=budget,
             num_threads=num_threads,
+            executor=executor,
             seed=seed,
             sampling=sampling,
             run_dir=run_dir,
@@ -170,6 +174,7 @@ async def aevaluate(
     repeats: int = 1,
     budget: Budget | None = None,
     num_threads: int | None = None,
+    executor: str | Executor = "threads",
     seed: int = 0,
     sampling: Sampling | None = None,
     run_dir: str | Path | None = None,
@@ -185,6 +190,7 @@ async def aevaluate(
         metric=metric,
         budget=budget,
         num_threads=num_threads,
+        executor=executor,
         seed=seed,
         sampling=sampling,
         run_dir=run_dir,

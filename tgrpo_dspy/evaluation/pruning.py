@@ -20,6 +20,7 @@ from tgrpo_dspy.library.library import ExperienceLibrary
 from tgrpo_dspy.records import Evaluation, Role, Usage
 from tgrpo_dspy.runs.usage import difference
 from tgrpo_dspy.sampling.executor import run_anywhere
+from tgrpo_dspy.sampling.jobs import Executor
 from tgrpo_dspy.settings import Budget, Sampling, require
 
 _ROUNDING = 1e-9
@@ -57,6 +58,7 @@ def prune(
     budget: Budget | None = None,
     repeats: int | None = None,
     num_threads: int | None = None,
+    executor: str | Executor = "threads",
     seed: int = 0,
     sampling: Sampling | None = None,
     run_dir: str | Path | None = None,
@@ -73,8 +75,8 @@ def prune(
         evalset, metric: as for ``attribute``.
         level: chance, above 0 and below 0.5, at which an experience without effect is taken for harmful.
         repeats: runs per example; None: as many as ``attribute`` made of the full library.
-        budget, num_threads, seed, sampling, run_dir: as for ``attribute``. When a bound of the budget ends the
-            comparison early, nothing is dropped.
+        budget, num_threads, executor, seed, sampling, run_dir: as for ``attribute``. When a bound of the budget ends
+            the comparison early, nothing is dropped.
 
     Raises:
         ConfigurationError, MetricError, LMUnavailableError, LibraryError, RunDirError: as ``attribute``.
@@ -90,6 +92,7 @@ def prune(
             budget=budget,
             repeats=repeats,
             num_threads=num_threads,
+            executor=executor,
             seed=seed,
             sampling=sampling,
             run_dir=run_dir,
@@ -107,6 +110,7 @@ async def aprune(
     budget: Budget | None = None,
     repeats: int | None = None,
     num_threads: int | None = None,
+    executor: str | Executor = "threads",
     seed: int = 0,
     sampling: Sampling | None = None,
     run_dir: str | Path | None = None,
@@ -121,6 +125,7 @@ async def aprune(
         metric=metric,
         budget=budget,
         num_threads=num_threads,
+        executor=executor,
         seed=seed,
         sampling=sampling,
         run_dir=run_dir,

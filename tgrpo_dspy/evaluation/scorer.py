@@ -25,6 +25,8 @@ from tgrpo_dspy.runs.usage import UsageLedger
 from tgrpo_dspy.runs.work import Work
 from tgrpo_dspy.sampling.examples import items_of
 from tgrpo_dspy.sampling.executor import Slots
+from tgrpo_dspy.sampling.executors import executor_of
+from tgrpo_dspy.sampling.jobs import Executor, Terms
 from tgrpo_dspy.sampling.policy import Policy
 from tgrpo_dspy.sampling.rewards import Metric
 from tgrpo_dspy.sampling.rollouts import Sampler
@@ -66,6 +68,7 @@ def open_scorer(
     metric: Callable[..., Any],
     budget: Budget | None,
     num_threads: int | None,
+    executor: str | Executor,
     seed: int,
     sampling: Sampling | None,
     run_dir: str | Path | None,
@@ -88,17 +91,20 @@ def open_scorer(
     secrets = Secrets.of([*held_lms(student), lm])
     folder = None if run_dir is None else Path(run_dir)
     description = secrets.mask_in(_describe(student, metric, sampling)) if folder else {}
-    with open_run(folder, description) as store:
+    slots = Slots(num_threads or dspy.settings.num_threads)
+    terms = Terms(student=program, metric=asked, sampling=sampling, slots=slots)
+    with open_run(folder, description) as store, executor_of(executor).open(terms) as runner:
         work, announce = Work(store, UsageLedger(), secrets), Announcer(listeners)
         spending = watch(budget or Budget(), work, announce)
         sampler = Sampler(
             metric=asked,
             sampling=sampling,
-            slots=Slots(num_threads or dspy.settings.num_threads),
+            slots=slots,
             work=work,
             spending=spending,
             announce=announce,
             seed=seed,
+            run=runner,
         )
         yield Scorer(student=student, evaluator=Evaluator(items, sampler), spending=spending, ledger=work.ledger)
 

@@ -20,7 +20,6 @@ from tgrpo_dspy.sampling.failures import is_permanent, is_scored
 from tgrpo_dspy.sampling.jobs import Draw, Job, Runner
 from tgrpo_dspy.sampling.policy import Policy, rollout_id
 from tgrpo_dspy.sampling.rewards import Metric
-from tgrpo_dspy.sampling.threads import ThreadRunner
 from tgrpo_dspy.settings import Sampling
 
 # A library is scored while the next step goes on from it. Its runs go first, so that the score is told no later than if
@@ -49,7 +48,7 @@ class Sampler:
         seed: makes the rollout ids.
         self_consistent: learn from the agreement inside a group; the metric only scores evaluations.
         keep_demonstrations: keep with every rollout of a group what it takes to show it to later runs.
-        run: carries out the runs, see ``Executor``; None: in threads of this process.
+        run: carries out the runs, see ``Executor``.
     """
 
     def __init__(
@@ -62,12 +61,12 @@ class Sampler:
         spending: Spending,
         announce: Announcer,
         seed: int,
+        run: Runner,
         self_consistent: bool = False,
         keep_demonstrations: bool = False,
-        run: Runner | None = None,
     ) -> None:
         self._metric, self._sampling, self._slots = metric, sampling, slots
-        self._run = run or ThreadRunner(metric, sampling, slots).run
+        self._run = run
         self._work, self._spending, self._announce, self._seed = work, spending, announce, seed
         self._self_consistent, self._keep_demonstrations = self_consistent, keep_demonstrations
         self._retries = Retries(sampling.lm_retries, sampling.retry_delay)
