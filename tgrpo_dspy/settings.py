@@ -204,7 +204,11 @@ class LibraryLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What a run may spend. Checked before work starts, so it is exceeded by at most what is in flight then.
+    """What a run may spend. Checked before work starts, so it is exceeded by one piece of work at most, as a rule.
+
+    What is under way is taken to use what its like has used so far, and where that would reach a bound, nothing more is
+    started until it is known. Only before the first run or reflection has ended is it not known: its LM calls are then
+    taken to be one.
 
     Work that ``run_dir`` already holds counts as spent, except for ``max_seconds``, which bounds one call of
     ``compile``. None: no bound.

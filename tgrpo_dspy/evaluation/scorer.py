@@ -129,13 +129,7 @@ def lm_of(program: dspy.Module) -> dspy.BaseLM:
 def watch(budget: Budget, work: Work, announce: Announcer) -> Spending:
     """Watches the budget, with what the store holds counted as spent."""
     before, runs = work.spent_before() if budget != Budget() else (Usage(), 0)
-    return Spending(
-        budget,
-        lambda: sum(work.fresh.total().values(), start=before),
-        announce=announce,
-        secrets=work.secrets,
-        runs=runs,
-    )
+    return Spending(budget, work.fresh.total, announce, work.secrets, before=before, runs=runs)
 
 
 def _describe(student: dspy.Module, metric: Callable[..., Any], sampling: Sampling) -> dict[str, Any]:

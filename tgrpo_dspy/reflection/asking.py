@@ -50,8 +50,8 @@ class Asker:
         """The module's answer, its values as plain data; None when there is none that can be read."""
 
         async def make(ledger: UsageLedger) -> _Answer | None:
-            async with self._slots.place(priority=_PRIORITY, lane=-1):
-                if not self._spending.may_start("reflection"):
+            async with self._slots.place(priority=_PRIORITY, lane=-1), self._spending.start("reflection") as may:
+                if not may:
                     return None
                 answer, error = await self._retries.run(partial(self._answer, module, inputs, ledger))
             if error is not None:

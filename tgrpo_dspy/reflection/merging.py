@@ -9,7 +9,6 @@ import dspy
 from tgrpo_dspy.library.comparing import additions
 from tgrpo_dspy.library.edits import Edit
 from tgrpo_dspy.library.library import Applied, ExperienceLibrary
-from tgrpo_dspy.records import Usage
 from tgrpo_dspy.reflection.asking import Asker
 from tgrpo_dspy.reflection.curation import Curation
 from tgrpo_dspy.reflection.curator import Curator
@@ -62,7 +61,7 @@ def merge(
 async def _curated(edits: list[Edit], base: ExperienceLibrary, lm: dspy.BaseLM, settings: Reflection) -> list[Edit]:
     announce = Announcer()
     work = Work(NoStore(), UsageLedger(), Secrets.of([lm]))
-    spending = Spending(Budget(), Usage, announce, work.secrets)
+    spending = Spending(Budget(), work.fresh.total, announce, work.secrets)
     asker = Asker(lm, Slots(dspy.settings.num_threads), work, spending, Retries(0, 0.0), announce)
     curated = await Curator(settings.curation or Curation(), asker, settings).curate(edits, base)
     if spending.lm_error is not None:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import anyio
 
 from tgrpo_dspy.errors import LMUnavailableError
 from tgrpo_dspy.records import Role, Usage
@@ -11,7 +16,8 @@ from tgrpo_dspy.runs.events import Announcer, BudgetSpent, RunStopped, Warned
 from tgrpo_dspy.runs.secrets import Secrets
 from tgrpo_dspy.settings import Budget
 
-_RUNS = ("rollout", "evaluation")
+_Kind = Literal["run", "reflection"]
+_ROLES: Mapping[_Kind, tuple[Role, ...]] = {"run": ("rollout", "evaluation", "metric"), "reflection": ("reflection",)}
 
 
 class Spending:
@@ -19,9 +25,10 @@ class Spending:
 
     Args:
         budget: the bounds.
-        usage: the LM usage so far, in a call.
+        usage: the LM usage so far by role, in a call.
         announce: told when the run has to stop.
         secrets: what must not get into an error text.
+        before: LM usage paid for before.
         runs: program runs paid for before.
 
     Attributes:
@@ -30,11 +37,22 @@ class Spending:
     """
 
     def __init__(
-        self, budget: Budget, usage: Callable[[], Usage], announce: Announcer, secrets: Secrets, *, runs: int = 0
+        self,
+        budget: Budget,
+        usage: Callable[[], Mapping[Role, Usage]],
+        announce: Announcer,
+        secrets: Secrets,
+        *,
+        before: Usage | None = None,
+        runs: int = 0,
     ) -> None:
-        self._budget, self._usage, self._runs = budget, usage, runs
+        self._bounds = {name: bound for name, bound in vars(budget).items() if bound is not None}
+        self._usage, self._before, self._runs = usage, before or Usage(), runs
         self._announce, self._secrets = announce, secrets
         self._started = time.monotonic()
+        self._under_way: Counter[_Kind] = Counter()
+        self._finished: Counter[_Kind] = Counter()
+        self._one_ended = anyio.Event()
         self._aside: dict[Role, Usage] = {}
         self._runs_aside = 0
         self._warned = False
@@ -46,16 +64,26 @@ class Spending:
         self._aside = {"rollout": evaluation + reflection, "reflection": evaluation}
         self._runs_aside = runs
 
-    def may_start(self, role: Role) -> bool:
-        """Whether a piece of work may begin; a run of the program that may is counted."""
-        if self.lm_error is not None:
-            return False
-        bound = self._reached(role)
-        if bound is not None:
-            self.stop(f"budget: {bound}")
-            return False
-        self._runs += role in _RUNS
-        return True
+    @asynccontextmanager
+    async def start(self, role: Role) -> AsyncIterator[bool]:
+        """Whether a piece of work may begin; it is under way for the length of the block.
+
+        What is under way is taken to use what its like has used so far. Where that would reach a bound, nothing begins
+        before it is known.
+        """
+        if not await self._may_start(role):
+            yield False
+            return
+        kind: _Kind = "reflection" if role == "reflection" else "run"
+        self._runs += kind == "run"
+        self._under_way[kind] += 1
+        try:
+            yield True
+        finally:
+            self._under_way[kind] -= 1
+            self._finished[kind] += 1
+            self._one_ended.set()
+            self._one_ended = anyio.Event()
 
     def stop(self, reason: str) -> None:
         """Stop the run. The first reason counts."""
@@ -74,35 +102,60 @@ class Spending:
 
     def tell(self) -> None:
         """Announce how near the budget is to its end, where there is one."""
-        usage = self._usage()
-        spent = self._spent(usage, self._runs)
-        if spent:
-            self._announce(max(spent, key=lambda event: event.spent / event.most))
-        if usage.unpriced and self._budget.max_cost is not None and not self._warned:
+        usage = self._total(self._usage())
+        spent = {**_amounts(usage), "max_rollouts": self._runs, "max_seconds": self._seconds()}
+        if self._bounds:
+            bound, most = max(self._bounds.items(), key=lambda bound: spent[bound[0]] / bound[1])
+            self._announce(BudgetSpent(bound=bound, spent=spent[bound], most=most))
+        if usage.unpriced and "max_cost" in self._bounds and not self._warned:
             self._warned = True
-            message = (
-                f"max_cost={self._budget.max_cost:g} bounds less than all: the price of some LM calls is not known"
-            )
+            message = f"max_cost={self._bounds['max_cost']:g} bounds less than all: some LM calls have no known price"
             self._announce(Warned(message=f"{message}; max_lm_calls or max_tokens bound those too"))
 
-    def _reached(self, role: Role) -> str | None:
-        """The bound that leaves no room for a piece of work."""
-        runs = self._runs + (self._runs_aside if role == "rollout" else 0)
-        spent = self._spent(self._usage() + self._aside.get(role, Usage()), runs if role in _RUNS else 0)
-        return next((f"{event.bound}={event.most:g}" for event in spent if event.spent >= event.most), None)
+    async def _may_start(self, role: Role) -> bool:
+        while self.lm_error is None:
+            used = self._usage() if self._bounds else {}
+            spent = self._spent(role, used)
+            reached = next((f"{name}={bound:g}" for name, bound in self._bounds.items() if spent[name] >= bound), None)
+            if reached is not None:
+                self.stop(f"budget: {reached}")
+                return False
+            expected = self._expected(used)
+            if all(spent[name] + expected.get(name, 0) < bound for name, bound in self._bounds.items()):
+                return True
+            await self._one_ended.wait()
+        return False
 
-    def _spent(self, usage: Usage, runs: int) -> list[BudgetSpent]:
-        """What has been used of every bound that is set."""
-        spent = {
-            "max_rollouts": runs,
-            "max_lm_calls": usage.calls,
-            "max_tokens": usage.prompt_tokens + usage.completion_tokens,
-            "max_cost": usage.cost,
-            "max_seconds": time.monotonic() - self._started,
+    def _spent(self, role: Role, used: Mapping[Role, Usage]) -> dict[str, float]:
+        """What is gone of every bound for a piece of work of this role."""
+        runs = self._runs + (self._runs_aside if role == "rollout" else 0)
+        return {
+            **_amounts(self._total(used) + self._aside.get(role, Usage())),
+            "max_rollouts": 0 if role == "reflection" else runs,
+            "max_seconds": self._seconds(),
         }
-        bounds = {name: getattr(self._budget, name) for name in spent}
-        return [
-            BudgetSpent(bound=name, spent=value, most=bounds[name])
-            for name, value in spent.items()
-            if bounds[name] is not None
-        ]
+
+    def _expected(self, used: Mapping[Role, Usage]) -> dict[str, float]:
+        """What the work that is under way will use; before the first of its kind has ended, a call each."""
+        expected: defaultdict[str, float] = defaultdict(float)
+        for kind, under_way in self._under_way.items():
+            finished = self._finished[kind]
+            usage = sum((used.get(role, Usage()) for role in _ROLES[kind]), start=Usage())
+            each = _amounts(usage if finished else Usage(calls=1))
+            for name, amount in each.items():
+                expected[name] += under_way * amount / max(1, finished)
+        return expected
+
+    def _total(self, used: Mapping[Role, Usage]) -> Usage:
+        return sum(used.values(), start=self._before)
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started
+
+
+def _amounts(usage: Usage) -> dict[str, float]:
+    return {
+        "max_lm_calls": usage.calls,
+        "max_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "max_cost": usage.cost,
+    }

@@ -128,8 +128,8 @@ class Sampler:
         role = job.draw.role
 
         async def make(ledger: UsageLedger) -> Rollout | None:
-            async with self._slots.place(priority=_PRIORITIES[role], lane=lane):
-                if not self._spending.may_start(role):
+            async with self._slots.place(priority=_PRIORITIES[role], lane=lane), self._spending.start(role) as may:
+                if not may:
                     return None
                 made, error = await self._retries.run(partial(self._rollout, job, ledger, abort_after))
             self._watch_the_lm(error)
