@@ -30,31 +30,38 @@ def clone(program: ProgramT, instead: Mapping[int, object] | None = None) -> Pro
             so that the copy shares its LMs, and what cannot be copied (locks, clients), with the program.
 
     Raises:
-        ProgramError: when a copy would share a predictor with the program, because its module cannot be copied.
+        ProgramError: as ``shared_parts``.
     """
-    copied = deepcopy(program, dict(shared_parts(program) if instead is None else instead))
-    originals = {id(predictor) for _, predictor in program.named_sub_modules(dspy.Predict)}
-    shared = [name for name, predictor in copied.named_sub_modules(dspy.Predict) if id(predictor) in originals]
-    if shared:
-        raise ProgramError(
-            f"{type(program).__name__} cannot be copied: its copy would share the predictor {', '.join(shared)} with "
-            "it. A module around that predictor cannot be deep-copied; mend its __deepcopy__ or __reduce__."
-        )
-    return copied
+    return deepcopy(program, dict(shared_parts(program) if instead is None else instead))
 
 
 def shared_parts(program: dspy.Module) -> dict[int, object]:
     """What copies of a program share with it, by ``id()``: its LMs, and every object that cannot be copied.
 
     Finding the latter takes some time. It stays true for copies of the program, which share these objects.
+
+    Raises:
+        ProgramError: when a copy would share a predictor with the program, because its module cannot be copied.
     """
     parts = list(_reachable(program))
     shared = {id(part): part for part in parts if isinstance(part, dspy.BaseLM)}
     try:
-        deepcopy(program, dict(shared))
+        copied = deepcopy(program, dict(shared))
     except Exception:  # whatever a user's object raises when it is copied
         shared |= {id(part): part for part in _uncopyable(parts)}
+        copied = deepcopy(program, dict(shared))
+    _require_own_predictors(program, copied)
     return shared
+
+
+def _require_own_predictors(program: dspy.Module, copied: dspy.Module) -> None:
+    originals = {id(predictor) for _, predictor in program.named_sub_modules(dspy.Predict)}
+    both = [name for name, predictor in copied.named_sub_modules(dspy.Predict) if id(predictor) in originals]
+    if both:
+        raise ProgramError(
+            f"{type(program).__name__} cannot be copied: its copy would share the predictor {', '.join(both)} with "
+            "it. A module around that predictor cannot be deep-copied; mend its __deepcopy__ or __reduce__."
+        )
 
 
 def held_lms(program: dspy.Module) -> list[dspy.BaseLM]:

@@ -48,7 +48,16 @@ class Usage:
     unpriced: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+        # Written out: every rollout adds usage up a dozen times.
+        return Usage(
+            calls=self.calls + other.calls,
+            cached=self.cached + other.cached,
+            failed=self.failed + other.failed,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            cost=self.cost + other.cost,
+            unpriced=self.unpriced + other.unpriced,
+        )
 
     def __sub__(self, other: Usage) -> Usage:
         return Usage(**{f.name: getattr(self, f.name) - getattr(other, f.name) for f in fields(self)})

@@ -7,9 +7,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import dspy
@@ -124,8 +124,8 @@ class Secrets:
         if isinstance(value, list | tuple):
             return self._masked_items(value)
         if is_dataclass(value) and not isinstance(value, type):
-            changed = {f.name: self._masked(getattr(value, f.name)) for f in fields(value) if f.init}
-            changed = {name: item for name, item in changed.items() if item is not None}
+            items = ((name, self._masked(getattr(value, name))) for name in _field_names(type(value)))
+            changed = {name: item for name, item in items if item is not None}
             return replace(value, **changed) if changed else None
         return None
 
@@ -212,3 +212,8 @@ def _is_path(text: str) -> bool:
 
 no_secrets = Secrets()
 """Masks only what has the shape of a well-known kind of secret."""
+
+
+@cache
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind) if field.init)

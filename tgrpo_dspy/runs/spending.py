@@ -114,7 +114,9 @@ class Spending:
 
     async def _may_start(self, role: Role) -> bool:
         while self.lm_error is None:
-            used = self._usage() if self._bounds else {}
+            if not self._bounds:
+                return True
+            used = self._usage()
             spent = self._spent(role, used)
             reached = next((f"{name}={bound:g}" for name, bound in self._bounds.items() if spent[name] >= bound), None)
             if reached is not None:

@@ -16,7 +16,13 @@ _IN_THE_DATABASE = 2**62  # bytes: no value is ever put into a file of its own, 
 
 
 class Store(Protocol):
-    """Texts by key."""
+    """Texts by key.
+
+    Attributes:
+        keeps: whether anything is kept at all, so that a text is worth making.
+    """
+
+    keeps: bool
 
     def get(self, key: str) -> str | None:
         """The text kept under a key."""
@@ -30,6 +36,8 @@ class Store(Protocol):
 
 class NoStore:
     """Keeps nothing: a run without a folder."""
+
+    keeps = False
 
     def get(self, key: str) -> str | None:
         """Nothing."""
@@ -49,6 +57,8 @@ class DiskStore:
     Raises:
         RunDirError: when the folder cannot be read or written, here and in every call.
     """
+
+    keeps = True
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -60,10 +60,9 @@ class Work:
         Raises:
             RunDirError: when the store cannot be read or written.
         """
-        codec = _codec(kind)
         text = self._store.get(key)
         if text is not None:
-            value, usage = codec.validate_json(text)
+            value, usage = _codec(kind).validate_json(text)
             for counting in (self.ledger, *_parts.get()):
                 counting.add(usage)
             found: T = value
@@ -71,7 +70,7 @@ class Work:
         ledger = UsageLedger(self.fresh, *_parts.get())
         made: T = self.secrets.mask_in(await make(ledger))
         if keep(made):
-            self._store.put(key, codec.dump_json((made, ledger.total())).decode())
+            self.keep(key, kind, made, ledger.total())
         return made
 
     def recall(self, key: str, kind: Any) -> Any:
@@ -84,8 +83,9 @@ class Work:
         return value
 
     def keep(self, key: str, kind: Any, value: Any, usage: Mapping[Role, Usage]) -> None:
-        """Keep a result that was put together from other work; ``usage`` is counted when it is recalled."""
-        self._store.put(key, _codec(kind).dump_json((value, usage)).decode())
+        """Keep a result; ``usage`` is counted when it is recalled."""
+        if self._store.keeps:
+            self._store.put(key, _codec(kind).dump_json((value, usage)).decode())
 
     def spent_before(self) -> tuple[Usage, int]:
         """The usage of all the work that the store holds, and how many runs of the program are among it."""
