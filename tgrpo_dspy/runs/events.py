@@ -82,7 +82,7 @@ class StepDecided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFinished:
-    """A step ended."""
+    """A step ended. The next one may have begun: where it does not depend on the score, it does not wait for it."""
 
     record: StepRecord
 
