@@ -23,6 +23,7 @@ VARIANTS: Mapping[str, Variant] = {
     "full": Ours("all defaults"),
     "full_trial": Ours("with experiences on trial", {"sampling": {"trial": "randomized"}}),
     "full_exemplars": Ours("with up to four exemplars", {"limits": {"exemplars": 4}}),
+    "full_exemplars_16": Ours("with up to sixteen exemplars", {"limits": {"exemplars": 16}}),
     "no_ground_truth": Ours("without labels and rewards", {"use_ground_truth": False}),
     "no_group": Ours("one rollout an example: no group computation", {"group_size": 1}),
     "direct": Direct("experiences written from the description alone"),

@@ -10,7 +10,7 @@ import dspy
 
 from tgrpo_dspy.evaluation.choice import Offer, as_choices, decide, prompt_tokens
 from tgrpo_dspy.evaluation.evaluator import Evaluator
-from tgrpo_dspy.evaluation.exemplars import exemplar_of, foremost, is_new, show
+from tgrpo_dspy.evaluation.exemplars import best_rollout, foremost, is_new, labelled, show
 from tgrpo_dspy.evaluation.trial import Trial
 from tgrpo_dspy.library.edits import Edit, Refusal
 from tgrpo_dspy.library.experience import Experience
@@ -114,7 +114,7 @@ class Learner:
                 ran.update(name for rollout in group.rollouts for name in rollout.ran)
                 informative = teaching.is_informative(group)
                 self.announce(GroupFinished(group=group, informative=informative))
-                exemplar = exemplar_of(group, step) if informative and self.limits.exemplars else None
+                exemplar = self._exemplar(group, item, step, teaching)
                 if exemplar is not None and is_new(exemplar, self.student):
                     exemplars[lane] = exemplar
                 for number, groups in pooling.add(lane, group):
@@ -131,6 +131,16 @@ class Learner:
             ran=tuple(sorted(ran)),
             exemplars=foremost((e for _, e in sorted(exemplars.items())), _SPARE * self.limits.exemplars),
         )
+
+    def _exemplar(self, group: Group, item: Item, step: int, teaching: Teaching) -> Exemplar | None:
+        """What to show of a group: its label where no rollout was right, or else its best rollout."""
+        if not self.limits.exemplars:
+            return None
+        if teaching.is_never_right(group):
+            shown = labelled(group, item, self.student, step, teaching.right)
+            if shown is not None:
+                return shown
+        return best_rollout(group, step) if teaching.is_informative(group) else None
 
     async def improve(self, explored: Exploration, library: ExperienceLibrary, step: int) -> Improvement:
         """Curate the edits of the step, carry them out together, and drop what the trial has shown to do harm."""

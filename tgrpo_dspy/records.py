@@ -218,14 +218,16 @@ def _cut(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exemplar:
-    """A rollout kept as a demonstration beside the library: the best of a group whose rewards differ.
+    """What is kept as a demonstration beside the library: the best rollout of a group whose rewards differ, or the
+    example with its label where no rollout was right.
 
     Args:
         example: key of the training example, whichever of its groups it comes from.
         step: the step that sampled it.
-        reward: its reward, the highest of the group.
-        spread: best minus worst reward of the group.
+        reward: its reward, the highest of the group; of a label that of a right answer.
+        spread: the reward minus the worst of the group.
         demonstrations: what each predictor is shown of it.
+        labelled: whether it shows the label, and not what the program wrote.
     """
 
     example: str
@@ -233,6 +235,7 @@ class Exemplar:
     reward: float
     spread: float
     demonstrations: tuple[Demonstration, ...]
+    labelled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +338,7 @@ class StepRecord:
         ran: the predictors that ran in the step's rollouts.
         accepted: whether learning went on from ``after``; else it went back to where the step began.
         verdict: why, and what it means for the library that is returned.
-        exemplars: the rollouts of the step that may be kept as demonstrations.
+        exemplars: what of the step may be kept as demonstrations.
     """
 
     step: int
@@ -399,7 +402,7 @@ class CompileReport:
         stopped_by: what ended the run before its last step (``budget: …`` or ``lm: …``); None: nothing did.
         frozen: parts of the student that were compiled before, and were left alone.
         untouched: predictors that never ran, and so got no experience.
-        exemplars: the rollouts that the compiled program shows as demonstrations.
+        exemplars: what the compiled program shows as demonstrations.
         choices: what was measured to choose them; empty without exemplars or without a validation set.
         effects: with ``Validation(prune=True)``, by id what each experience adds to the validation score.
         pruned: the experiences that were dropped because of it.

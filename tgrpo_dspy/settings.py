@@ -180,8 +180,10 @@ class LibraryLimits:
         words: most words in one experience (paper: 32).
         experiences: most experiences in the library.
         tokens: most tokens (estimated) of the block rendered into one predictor's instructions.
-        exemplars: most rollouts kept as demonstrations beside the experiences. They are the best ones of groups whose
-            rewards differed; a valset decides how many of them are worth their tokens. 0: none, as in the paper.
+        exemplars: most demonstrations kept beside the experiences. They are the best rollouts of groups whose rewards
+            differed, and training examples with their labels where no rollout was right (unless
+            ``learn_from_failures`` or ``use_ground_truth`` is off); a valset decides how many of them are worth their
+            tokens. 0: none, as in the paper.
         allowed: values that lessons may name although a training example carries them, such as the labels of a
             classification task that occur once. Values that two examples share, and those of a ``Literal`` or an enum
             in the student's signatures, may be named anyway.

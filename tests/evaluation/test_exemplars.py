@@ -15,13 +15,22 @@ import pydantic
 import pytest
 
 from tests.scripted import RULE, Shouting, add, edits, exact, examples, reflects
-from tgrpo_dspy import Budget, ConfigurationError, LibraryLimits, TrainingFreeGRPO, Validation, read_library
+from tgrpo_dspy import (
+    Budget,
+    ConfigurationError,
+    LibraryLimits,
+    Reflection,
+    TrainingFreeGRPO,
+    Validation,
+    read_library,
+)
 from tgrpo_dspy.records import CompileReport
 from tgrpo_dspy.runs.events import RolloutFinished
 from tgrpo_dspy.testing import Call, ScriptedEngine
 from tgrpo_dspy.views.report import report_to_markdown
 
 Right = Callable[[str, bool, bool], bool]
+NO_LABELS = Reflection(learn_from_failures=False)
 ADAPTERS = [dspy.ChatAdapter(), dspy.JSONAdapter(), dspy.XMLAdapter()]
 
 
@@ -200,7 +209,7 @@ def test_only_the_best_of_groups_with_contrast_is_shown() -> None:
             number = 2 if reflects(call) else int(call.fields["question"][-1])
             return [{"answer": "wrong"}, {"answer": "QUESTION NUMBER 1"}, super().__call__(call), "no answer"][number]
 
-    compiled, report = learned(Mixed(), valset=None)
+    compiled, report = learned(Mixed(), valset=None, reflection=NO_LABELS)
     assert report.steps[0].informative == 1 and len(report.steps[0].groups) == 4
     assert [(demo.question, demo.answer) for demo in compiled.demos] == [("question number 2", "QUESTION NUMBER 2")]
 
@@ -214,7 +223,9 @@ def test_a_failure_is_never_shown_whatever_its_reward() -> None:
             return "no answer" if "QUESTION" in str(given.get("answer")) else given
 
     adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
-    compiled, report = learned(Breaking(), valset=None, metric=lambda gold, pred: -1.0, adapter=adapter)
+    compiled, report = learned(
+        Breaking(), valset=None, metric=lambda gold, pred: -1.0, adapter=adapter, reflection=NO_LABELS
+    )
     assert report.steps[0].informative == 4 and report.exemplars == () and compiled.demos == []
 
 
@@ -230,7 +241,8 @@ def test_the_higher_reward_is_shown_first_and_a_later_better_rollout_replaces_an
     def graded(gold: Any, pred: Any, trace: Any = None) -> float:
         return int(pred.answer[:4]) / 1000 + int(gold.question[-1])
 
-    compiled, report = learned(Learning(), valset=None, exemplars=2, epochs=3, train=examples(3), metric=graded)
+    settings = {"valset": None, "exemplars": 2, "epochs": 3, "train": examples(3), "reflection": NO_LABELS}
+    compiled, report = learned(Learning(), metric=graded, **settings)
     assert [demo.question[-1] for demo in compiled.demos] == ["2", "1"]
     assert [exemplar.step for exemplar in report.exemplars] == [3, 3]
     assert all(len(step.exemplars) == 3 for step in report.steps)
@@ -503,3 +515,56 @@ def test_the_report_names_the_exemplars_and_what_was_compared() -> None:
 def test_a_negative_number_of_exemplars_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="exemplars=-1"):
         LibraryLimits(exemplars=-1)
+
+
+class Hopeless(Shouting):
+    """Answers right where an example is shown, and never by luck."""
+
+    def __init__(self, *texts: str) -> None:
+        super().__init__(*texts)
+        self.proposals = ()
+
+    def __call__(self, call: Call) -> dict[str, str]:
+        if reflects(call):
+            return edits(call)
+        question = next(iter(call.fields.values()))
+        return {name: question.upper() if len(call.request.messages) > 2 else question for name in call.asks_for}
+
+
+def test_where_no_attempt_is_right_the_label_is_shown() -> None:
+    compiled, report = learned(Hopeless())
+    assert report.steps[0].informative == 0 and chosen(report) == "1 exemplar"
+    (demo,) = compiled.demos
+    assert dict(demo.inputs()) == {"question": "question number 0"} and demo.answer == "QUESTION NUMBER 0"
+    assert "augmented" not in demo  # DSPy's mark of what a program wrote itself
+    assert report.exemplars[0].labelled and "its label: " in report_to_markdown(report)
+    assert answer(compiled, Hopeless()) == "TEST"
+
+
+def test_a_label_takes_the_place_of_a_better_attempt_that_is_still_wrong() -> None:
+    def graded(gold: Any, pred: Any, trace: Any = None) -> float:
+        return 1.0 if pred.answer == gold.answer else len(pred.answer) / 100
+
+    class Varying(Hopeless):
+        def __call__(self, call: Call) -> dict[str, str]:
+            return super().__call__(call) if reflects(call) else {"answer": "x" * (1 + call.number % 3)}
+
+    compiled, report = learned(Varying(), valset=None, metric=graded, exemplars=2)
+    assert report.steps[0].informative == 4
+    assert [demo.answer for demo in compiled.demos] == ["QUESTION NUMBER 0", "QUESTION NUMBER 1"]
+
+
+@pytest.mark.parametrize(
+    "off", [{"use_ground_truth": False}, {"reflection": NO_LABELS}], ids=["no ground truth", "no failures"]
+)
+def test_no_label_is_shown_where_labels_are_not_learned_from(off: dict[str, Any]) -> None:
+    compiled, report = learned(Hopeless(), valset=None, **off)
+    assert report.exemplars == () and compiled.demos == []
+
+
+def test_a_label_goes_only_to_predictors_whose_inputs_the_example_tells() -> None:
+    compiled, _ = learned(Hopeless(), TwoSteps(), valset=None)
+    assert compiled.draft.demos == compiled.polish.predict.demos == compiled.idle.demos == []
+    compiled, _ = learned(Hopeless(), dspy.ChainOfThought("question -> answer"), valset=None, exemplars=1)
+    (demo,) = compiled.predict.demos
+    assert demo.toDict() == {"question": "question number 0", "answer": "QUESTION NUMBER 0"}

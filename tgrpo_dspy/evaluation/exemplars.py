@@ -1,4 +1,4 @@
-"""Exemplars: which rollouts are worth showing, and showing them as demonstrations."""
+"""Exemplars: which rollouts and labels are worth showing, and showing them as demonstrations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import dspy
 from tgrpo_dspy.cloning import ProgramT, clone
 from tgrpo_dspy.library.outside import orders_in
 from tgrpo_dspy.records import Demonstration, Exemplar, Group, Rollout
-from tgrpo_dspy.sampling.demos import plain
+from tgrpo_dspy.sampling.demos import labelled_demonstration, plain
+from tgrpo_dspy.sampling.examples import Item
 
 _FURTHER = re.compile(r"[#+]")  # equal examples, and further groups of one, have keys that differ from here on
 
 
-def exemplar_of(group: Group, step: int) -> Exemplar | None:
+def best_rollout(group: Group, step: int) -> Exemplar | None:
     """The best rollout of a group whose rewards differ; None when it cannot be shown, as a failure never can, nor one
     with an order to the reader that came from outside.
 
@@ -27,13 +28,34 @@ def exemplar_of(group: Group, step: int) -> Exemplar | None:
     for rollout in group.rollouts:
         if rollout.reward == max(group.rewards) and rollout.demonstrations and not _carries_orders(rollout, group):
             return Exemplar(
-                example=_FURTHER.split(group.key)[0],
+                example=_example(group),
                 step=step,
                 reward=rollout.reward,
                 spread=group.spread,
                 demonstrations=rollout.demonstrations,
             )
     return None
+
+
+def labelled(group: Group, item: Item, student: dspy.Module, step: int, reward: float) -> Exemplar | None:
+    """The example of a group with its label, for the predictors that ran; None where it says nothing to any of them.
+
+    Args:
+        group: rollouts of the example, with their rewards.
+        item: the example.
+        step: the step that sampled them.
+        reward: of a right answer.
+    """
+    ran = frozenset[str]().union(*(rollout.ran for rollout in group.rollouts))
+    predictors = ((name, predictor) for name, predictor in student.named_predictors() if name in ran)
+    found = (labelled_demonstration(name, predictor, item.example) for name, predictor in predictors)
+    shown = tuple(demonstration for demonstration in found if demonstration is not None)
+    if not shown:
+        return None
+    spread = reward - min(group.rewards)
+    return Exemplar(
+        example=_example(group), step=step, reward=reward, spread=spread, demonstrations=shown, labelled=True
+    )
 
 
 def foremost(exemplars: Iterable[Exemplar], limit: int) -> tuple[Exemplar, ...]:
@@ -78,10 +100,11 @@ def show(program: ProgramT, exemplars: Iterable[Exemplar]) -> ProgramT:
     """
     copy = clone(program)
     predictors = dict(copy.named_predictors())
-    for demonstration in (shown for exemplar in exemplars for shown in exemplar.demonstrations):
-        predictor = predictors[demonstration.predictor]
-        if not _is_shown(demonstration, predictor):
-            predictor.demos = [*predictor.demos, _demo(demonstration, predictor)]
+    for exemplar in exemplars:
+        for demonstration in exemplar.demonstrations:
+            predictor = predictors[demonstration.predictor]
+            if not _is_shown(demonstration, predictor):
+                predictor.demos = [*predictor.demos, _demo(demonstration, predictor, exemplar.labelled)]
     return copy
 
 
@@ -89,6 +112,10 @@ def is_new(exemplar: Exemplar, program: dspy.Module) -> bool:
     """Whether the program does not show all of the exemplar already."""
     predictors = dict(program.named_predictors())
     return not all(_is_shown(shown, predictors[shown.predictor]) for shown in exemplar.demonstrations)
+
+
+def _example(group: Group) -> str:
+    return _FURTHER.split(group.key)[0]
 
 
 def _carries_orders(rollout: Rollout, group: Group) -> bool:
@@ -102,9 +129,10 @@ def _merit(exemplar: Exemplar) -> tuple[float, float]:
     return exemplar.reward, exemplar.spread
 
 
-def _demo(demonstration: Demonstration, predictor: dspy.Predict) -> dspy.Example:
-    """A demonstration as DSPy's own optimizers make them."""
-    return dspy.Example({"augmented": True, **demonstration.values}).with_inputs(*predictor.signature.input_fields)
+def _demo(demonstration: Demonstration, predictor: dspy.Predict, labelled: bool) -> dspy.Example:
+    """A demonstration as DSPy's own optimizers make them, which mark what a program wrote."""
+    mark = {} if labelled else {"augmented": True}
+    return dspy.Example({**mark, **demonstration.values}).with_inputs(*predictor.signature.input_fields)
 
 
 def _is_shown(demonstration: Demonstration, predictor: dspy.Predict) -> bool:

@@ -45,15 +45,26 @@ class Teaching:
     def fails(self, group: Group) -> bool:
         """Whether a group without contrast is not solved, and has a label or feedback to be held against."""
         known = bool(group.labels) or any(rollout.feedback for rollout in group.rollouts)
-        solved = 1.0 if self.sampling.solved_score is None else self.sampling.solved_score
         return (
-            self.reflection.learn_from_failures
-            and self.with_labels
+            self._learns_from_labels
             and known
             and bool(group.rewards)
             and not self.is_informative(group)
-            and not is_solved(group, max(solved, self.highest))
+            and not is_solved(group, self.right)
         )
+
+    def is_never_right(self, group: Group) -> bool:
+        """Whether labels may be learned from, and no rollout of a group earned what a right answer does."""
+        return self._learns_from_labels and bool(group.rewards) and max(group.rewards) < self.right
+
+    @property
+    def right(self) -> float:
+        """The reward of a right answer, as far as it is known."""
+        return max(1.0 if self.sampling.solved_score is None else self.sampling.solved_score, self.highest)
+
+    @property
+    def _learns_from_labels(self) -> bool:
+        return self.reflection.learn_from_failures and self.with_labels
 
     def likeness(self, group: Group) -> Hashable:
         """What groups that fail alike have in common: the fields that were wrong, and the kinds of failure."""

@@ -31,6 +31,29 @@ def demonstration(
     return None if values is None else Demonstration(predictor=name, values=values)
 
 
+def labelled_demonstration(name: str, predictor: dspy.Predict, example: dspy.Example) -> Demonstration | None:
+    """A training example with its labels as what a predictor, named ``name``, should have written.
+
+    None where the example does not tell all that the predictor is given, or nothing of what it writes. Outputs without
+    a label, such as the reasoning, are left open, as ``dspy.LabeledFewShot`` leaves them.
+
+    Example:
+        >>> example = dspy.Example(question="1 + 1?", answer="2").with_inputs("question")
+        >>> labelled_demonstration("solve", dspy.ChainOfThought("question -> answer").predict, example).values
+        {'question': '1 + 1?', 'answer': '2'}
+        >>> labelled_demonstration("check", dspy.Predict("question, draft -> answer"), example) is None
+        True
+    """
+    signature = predictor.signature
+    inputs, labels = example.inputs().toDict(), example.labels().toDict()
+    if not (signature.input_fields.keys() <= inputs.keys() and signature.output_fields.keys() & labels.keys()):
+        return None
+    given = {field: inputs[field] for field in signature.input_fields}
+    right = {field: labels[field] for field in signature.output_fields if field in labels}
+    values = plain({**given, **right}, signature.fields)
+    return None if values is None else Demonstration(predictor=name, values=values)
+
+
 def plain(values: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any] | None:
     """The values of a signature's fields as JSON data; None when they make no demonstration.
 

@@ -297,7 +297,7 @@ section("library", "Library", data.library.length ? data.library.map(experience)
 section("steps", "Steps", data.steps.map(step));
 section("groups", "Groups", browser());
 section("failures", "Failures", failures());
-section("exemplars", "Exemplars", data.exemplars.map((shown) => lazy([h("strong", {}, `example ${shown.example}`), h("span", { class: "soft" }, ` step ${shown.step}, reward ${short(shown.reward)}`)], () => [
+section("exemplars", "Exemplars", data.exemplars.map((shown) => lazy([h("strong", {}, `example ${shown.example}`), h("span", { class: "soft" }, ` step ${shown.step}, ${shown.labelled ? "its label" : `reward ${short(shown.reward)}`}`)], () => [
   shown.calls.map((call) => h("pre", { tabindex: "0" }, call)),
   groups.has(`group-${shown.step}-${shown.example}`) && h("p", {}, h("a", { href: `#${encodeURIComponent(`group-${shown.step}-${shown.example}`)}` }, "Its group"))])));
 section("choices", "Choices", data.choices.length > 0 && table(["candidate", "experiences", "exemplars", "validation score", "prompt tokens", ""], data.choices.map((c) =>

@@ -53,6 +53,7 @@ def page_data(report: CompileReport, recorded: Recorded, settings: Mapping[str, 
                     "example": shown.example,
                     "step": shown.step,
                     "reward": shown.reward,
+                    "labelled": shown.labelled,
                     "calls": [
                         render_call(d.predictor, {n: render_value(v, _EXEMPLAR_CHARS) for n, v in d.values.items()})
                         for d in shown.demonstrations

@@ -110,7 +110,8 @@ def _exemplar(exemplar: Exemplar) -> str:
         for shown in exemplar.demonstrations
     ]
     text = " ".join("; ".join(calls).split())
-    return f"- example {exemplar.example}, step {exemplar.step}, reward {exemplar.reward:.2f}: {text}"
+    origin = "its label" if exemplar.labelled else f"reward {exemplar.reward:.2f}"
+    return f"- example {exemplar.example}, step {exemplar.step}, {origin}: {text}"
 
 
 def _cost(usage: Usage) -> str:
